@@ -1,0 +1,34 @@
+"""What can be configured: knobs, search spaces, serve configs, vLLM releases. Pure data and rules."""
+
+from search_spaces.checkpoint import Checkpoint, check_draft_fits, read_checkpoint
+from search_spaces.errors import CheckpointError, EngineArgumentError, SearchSpaceError, SpaceFileError
+from search_spaces.knobs import Knob, Scalar, Values
+from search_spaces.release import Release, known_releases, load_release
+from search_spaces.rules import Device, Facts
+from search_spaces.serve_config import Argument, ServeConfig, parse_engine_args
+from search_spaces.space import ResolvedSpace, SearchSpace, load_space, preset_names
+
+__all__ = [
+    "Argument",
+    "Checkpoint",
+    "CheckpointError",
+    "Device",
+    "EngineArgumentError",
+    "Facts",
+    "Knob",
+    "Release",
+    "ResolvedSpace",
+    "Scalar",
+    "SearchSpace",
+    "SearchSpaceError",
+    "ServeConfig",
+    "SpaceFileError",
+    "Values",
+    "check_draft_fits",
+    "known_releases",
+    "load_release",
+    "load_space",
+    "parse_engine_args",
+    "preset_names",
+    "read_checkpoint",
+]

@@ -1,0 +1,1 @@
+"""Search spaces that ship with the tuner, one YAML each."""

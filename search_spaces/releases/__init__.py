@@ -1,0 +1,1 @@
+"""What each vLLM release line can do, one YAML each."""

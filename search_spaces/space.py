@@ -1,0 +1,225 @@
+"""Search spaces: knobs plus starting points, from a preset or a user's YAML, resolved for one model, draft and release.
+
+`load_space` reads the file; `SearchSpace.resolve` fixes what draft and release decide (the range of K, knobs that the
+release does not have); `ResolvedSpace` turns knob values into serve configs. Sampling is the trunk's business.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from search_spaces import rules
+from search_spaces.errors import SpaceFileError
+from search_spaces.knobs import Knob, Scalar, Values
+from search_spaces.serve_config import Argument, ServeConfig
+
+
+class SearchSpace(BaseModel):
+    """Knobs and starting points before draft and release are known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(description="name of the space")
+    description: str = Field(default="", description="what it is for")
+    knobs: dict[str, Knob] = Field(description="tunable values by name")
+    fixed: dict[str, Scalar] = Field(default_factory=dict, description="knobs held at one value")
+    seeds: tuple[dict[str, Scalar], ...] = Field(
+        default=(), description="knob values to measure first; names stand for K"
+    )
+
+    def resolve(
+        self, facts: rules.Facts, *, fixed_args: Mapping[str, Argument], env: Mapping[str, str]
+    ) -> "ResolvedSpace":
+        """Fixes everything that draft and release decide.
+
+        Raises:
+            SpaceFileError: K is open but the draft's block is unknown, or nothing is left to tune.
+        """
+        limit = facts.draft.max_speculative_tokens if facts.draft else None
+        knobs = {}
+        for name, knob in self.knobs.items():
+            if knob.needs and not getattr(facts.release, knob.needs):
+                continue
+            if knob.when.get("method") and facts.draft is None:
+                continue
+            if name == "method" and facts.draft is None:
+                continue
+            knobs[name] = _resolve_range(name, knob, limit)
+        symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, (limit or 1) // 2)}
+        seeds = tuple(
+            {name: symbols.get(value, value) for name, value in seed.items() if name in knobs}
+            for seed in self.seeds
+            if facts.draft is not None or seed.get("method") in (None, "none")
+        )
+        return ResolvedSpace(self.name, facts, knobs, dict(self.fixed), seeds, dict(fixed_args), dict(env))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSpace:
+    """A space whose every knob has a known set of values."""
+
+    name: str
+    facts: rules.Facts
+    knobs: dict[str, Knob]
+    fixed: dict[str, Scalar]
+    seeds: tuple[dict[str, Scalar], ...]
+    fixed_args: dict[str, Argument]
+    env: dict[str, str]
+    served_model_name: str = field(default="tuned")
+
+    def tunable(self) -> dict[str, Knob]:
+        """Knobs with more than one value; the others are dead and never sampled."""
+        return {n: k for n, k in self.knobs.items() if n not in self.fixed and len(k.values()) > 1}
+
+    def size(self) -> int:
+        """Number of distinct combinations, dead ones included."""
+        total = 1
+        for knob in self.tunable().values():
+            total *= len(knob.values())
+        return total
+
+    def baseline(self) -> dict[str, Scalar]:
+        """vLLM's own defaults without speculation."""
+        return self.complete({})
+
+    def recipe(self) -> dict[str, Scalar] | None:
+        """The vendor's recipe: the longest K, prefix caching on, a token budget that holds every draft.
+
+        None without a draft.
+        """
+        if self.facts.draft is None or "num_speculative_tokens" not in self.knobs:
+            return None
+        values = {
+            "method": "dflash",
+            "num_speculative_tokens": self.facts.draft.max_speculative_tokens,
+            "prefix_caching": True,
+        }
+        recipe = self.complete(values)
+        if rules.token_budget_holds_drafts(recipe, self.facts):
+            defaults = self.facts.release.defaults[self.facts.device]
+            k = self.facts.draft.max_speculative_tokens or 0
+            recipe["max_num_batched_tokens"] = 1 << ((k + 1) * defaults.max_num_seqs - 1).bit_length()
+        return recipe
+
+    def complete(self, values: Values) -> dict[str, Scalar]:
+        """Fills in fixed values and engine defaults for knobs that are not named."""
+        defaults = {name: knob.engine_default for name, knob in self.knobs.items()}
+        return {**defaults, **self.fixed, **values}
+
+    def refusal(self, values: Values) -> str | None:
+        """Why these values cannot be launched, or None."""
+        return rules.refusal(values, self.facts)
+
+    def serve_config(self, values: Values) -> ServeConfig:
+        """Builds the serve config; dead knobs and nulls leave no trace in it."""
+        complete = self.complete(values)
+        alive = {
+            n: v
+            for n, v in complete.items()
+            if v is not None and (n not in self.knobs or self.knobs[n].is_alive(complete))
+        }
+        tuned: dict[str, Argument] = {}
+        speculative: dict[str, Any] = {}
+        for name, value in alive.items():
+            knob = self.knobs.get(name) or _knob_of_recipe(name)
+            if knob.speculative_key:
+                speculative[knob.speculative_key] = value
+            elif knob.flag and value is not None:
+                tuned[knob.flag] = value
+        if speculative.get("method", "none") != "none" and self.facts.draft is not None:
+            tuned["speculative-config"] = {**speculative, "model": self.facts.draft.path}
+        identity = {n: v for n, v in alive.items() if n not in self.knobs or v != self.knobs[n].engine_default}
+        return ServeConfig(
+            model=self.facts.target.path,
+            served_model_name=self.served_model_name,
+            values=complete,
+            fixed_args=self.fixed_args,
+            tuned_args=tuned,
+            env=self.env,
+            identity=identity,
+        )
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names that `load_space` knows without a file."""
+    files = resources.files("search_spaces.presets").iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+def load_space(name_or_path: str) -> SearchSpace:
+    """Loads a preset by name or a user's YAML by path.
+
+    Raises:
+        SpaceFileError: no such preset or file, or the content is not a search space.
+    """
+    return _parse(_read(name_or_path), name_or_path)
+
+
+def _read(name_or_path: str) -> dict[str, Any]:
+    if name_or_path in preset_names():
+        text = resources.files("search_spaces.presets").joinpath(f"{name_or_path}.yaml").read_text(encoding="utf-8")
+    else:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise SpaceFileError(
+                f"search space {name_or_path!r}: no such file, and not one of the presets {', '.join(preset_names())}"
+            )
+        text = path.read_text(encoding="utf-8")
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpaceFileError(f"{name_or_path}: not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(document, dict):
+        raise SpaceFileError(f"{name_or_path}: must be a mapping with name and knobs, not {type(document).__name__}")
+    return _inherit(document)
+
+
+def _inherit(document: dict[str, Any]) -> dict[str, Any]:
+    """Merges the parent's knobs under the child's; `remove: true` drops one."""
+    parent_name = document.pop("extends", None)
+    knobs = document.get("knobs") or {}
+    parent = _read(parent_name) if parent_name else {"knobs": {}}
+    merged: dict[str, Any] = dict(parent["knobs"])
+    for name, changes in knobs.items():
+        changed = dict(changes or {})
+        if changed.pop("remove", False):
+            merged.pop(name, None)
+            continue
+        inherited = dict(merged.get(name, {}))
+        if "choices" in changed:
+            inherited.pop("low", None)
+            inherited.pop("high", None)
+        elif "low" in changed or "high" in changed:
+            inherited.pop("choices", None)
+        merged[name] = {**inherited, **changed}
+    return {**parent, **document, "knobs": merged}
+
+
+def _parse(document: dict[str, Any], source: str) -> SearchSpace:
+    try:
+        return SearchSpace.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "top level"
+        raise SpaceFileError(f"{source}: {where}: {first['msg']} (got {first['input']!r:.80})") from error
+
+
+def _resolve_range(name: str, knob: Knob, limit: int | None) -> Knob:
+    if knob.high != "draft_block":
+        return knob
+    if limit is None:
+        raise SpaceFileError(
+            f"{name} has no upper end: the draft's config.json names no block_size; "
+            "set a number in the search space (knobs: {num_speculative_tokens: {low: 1, high: 7}})"
+        )
+    return knob.model_copy(update={"high": limit})
+
+
+def _knob_of_recipe(name: str) -> Knob:
+    """The recipe may set a knob that the space does not tune; its flag is the preset's."""
+    return load_space("dflash").knobs[name]

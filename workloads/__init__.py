@@ -1,0 +1,44 @@
+"""What is sent to an engine and what is measured of it: recorded traffic, profiles, loads, the replay and its metrics.
+
+Knows neither how engines are launched nor which configuration is good. Everything that callers need is here; the
+modules below are free to change.
+"""
+
+from workloads.errors import LoadError, ProfileError, WorkloadError, WorkloadFileError, WorkloadFormatError
+from workloads.load import Load, parse_loads
+from workloads.metrics import BlockMetrics, Distribution, ReplayMetrics, summarise
+from workloads.outcome import RequestOutcome
+from workloads.profile import Block, Profile, split_profiles
+from workloads.read import read_workload
+from workloads.replay import ReplayResult, replay
+from workloads.request import Recorded, RejectedLine, Request, Workload
+from workloads.summary import ProfileSummary, Quantiles
+from workloads.wire import Target
+
+__all__ = [
+    "Block",
+    "BlockMetrics",
+    "Distribution",
+    "Load",
+    "LoadError",
+    "Profile",
+    "ProfileError",
+    "ProfileSummary",
+    "Quantiles",
+    "Recorded",
+    "RejectedLine",
+    "ReplayMetrics",
+    "ReplayResult",
+    "Request",
+    "RequestOutcome",
+    "Target",
+    "Workload",
+    "WorkloadError",
+    "WorkloadFileError",
+    "WorkloadFormatError",
+    "parse_loads",
+    "read_workload",
+    "replay",
+    "split_profiles",
+    "summarise",
+]

@@ -1,0 +1,132 @@
+"""`python -m runners.simulated serve MODEL [flags of vllm serve]`: start, serve, stop.
+
+Environment: VLLM_API_KEY, VLLM_SERVER_DEV_MODE, VLLM_CPU_KVCACHE_SPACE as in vLLM; SIMULATED_CALIBRATION (name or file),
+SIMULATED_TIME_SCALE (default 1), SIMULATED_NOISE_SEED (default 0), SIMULATED_FAULTS (see `faults`). Exit codes: 0 stopped by
+a signal, 1 failed start, 2 bad command line.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+if not __package__:
+    # Run by its path, which works from any directory and without an installed package.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from aiohttp import web
+
+from runners.simulated.app import build_app
+from runners.simulated.calibration import Calibration, calibration_from_environment
+from runners.simulated.engine import Engine
+from runners.simulated.errors import CalibrationError, FaultError, StartupError
+from runners.simulated.faults import Faults, parse_faults
+from runners.simulated.flags import ServeFlags, parse_flags
+from runners.simulated.hashing import digest64, uniform
+from runners.simulated.log import log, log_failure
+from runners.simulated.setup import EngineSetup, resolve, rule_values
+
+
+def main() -> int:
+    """Run the engine; the exit code."""
+    flags = parse_flags(sys.argv[1:])
+    try:
+        calibration = calibration_from_environment(flags.calibration)
+        faults = parse_faults(os.environ.get("SIMULATED_FAULTS", ""))
+    except (CalibrationError, FaultError) as error:
+        sys.stderr.write(f"simulated engine: error: {error}\n")
+        return 2
+    log(
+        "APIServer", "INFO", f"vLLM API server version {calibration.release}+simulated (calibration {calibration.name})"
+    )
+    log("APIServer", "INFO", f"non-default args: {sys.argv[1:]}")
+    try:
+        setup = resolve(flags, calibration)
+        _fail_on_purpose(setup, faults)
+    except StartupError as error:
+        log_failure(error.exception, error.message, in_engine=error.in_engine)
+        return 1
+    return asyncio.run(_serve(setup, faults, _time_scale(flags)))
+
+
+def _time_scale(flags: ServeFlags) -> float:
+    return flags.time_scale or float(os.environ.get("SIMULATED_TIME_SCALE") or 1)
+
+
+def _fail_on_purpose(setup: EngineSetup, faults: Faults) -> None:
+    """Faults that end the process before it listens."""
+    values = rule_values(setup)
+    if faults.disk_full:
+        raise StartupError("OSError", "[Errno 28] No space left on device: 'torch_compile_cache'")
+    if any(rule.matches(values) for rule in faults.oom_if):
+        raise StartupError(
+            "torch.OutOfMemoryError",
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB of which 0.31 GiB is free.",
+        )
+    identity = repr(sorted(values.items())).encode() + repr(setup.flags.speculative_config).encode()
+    chosen = faults.exit_share > uniform(digest64(identity))
+    if faults.exit_at_start or chosen or any(rule.matches(values) for rule in faults.exit_if):
+        log_failure("RuntimeError", "simulated fault: exit before ready", in_engine=True)
+        raise SystemExit(int(faults.exit_at_start) or 1)
+
+
+async def _start(setup: EngineSetup, faults: Faults, scale: float) -> None:
+    """Let the start-up phases take their time, with the lines that vLLM would log."""
+    startup, eager = setup.calibration.startup, setup.flags.enforce_eager
+    log(
+        "EngineCore",
+        "INFO",
+        f"Initializing a V1 LLM engine (v{setup.calibration.release}) with config: model={setup.flags.model!r}",
+    )
+    await asyncio.sleep(faults.slow_start + startup.import_s / scale)
+    log("EngineCore", "INFO", f"Starting to load model {setup.flags.model}...")
+    await asyncio.sleep(startup.weights_s / scale)
+    log("EngineCore", "INFO", f"Loading weights took {startup.weights_s:.2f} seconds")
+    if not eager:
+        await asyncio.sleep(startup.compile_s / scale)
+        log("EngineCore", "INFO", f"torch.compile takes {startup.compile_s:.2f} s in total")
+    tokens = (setup.memory.blocks - 1) * setup.block_tokens
+    log("EngineCore", "INFO", f"Available KV cache memory: {setup.memory.kv_bytes / 2**30:.2f} GiB")
+    log("EngineCore", "INFO", f"GPU KV cache size: {tokens:,} tokens")
+    if not eager:
+        await asyncio.sleep(startup.graphs_s / scale)
+        log("EngineCore", "INFO", f"Graph capturing finished in {startup.graphs_s:.0f} secs")
+
+
+async def _serve(setup: EngineSetup, faults: Faults, scale: float) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, (lambda: None) if faults.ignore_sigterm else stop.set)
+    if faults.grandchild:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)  # noqa: ASYNC220 - before anything is served
+    await _start(setup, faults, scale)
+    noise_seed = int(os.environ.get("SIMULATED_NOISE_SEED") or 0)
+    engine = Engine(setup, faults, time_scale=scale, noise_seed=noise_seed)
+    runner = web.AppRunner(
+        build_app(setup, engine, faults), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, setup.flags.host, setup.flags.port).start()
+    except OSError as error:
+        log_failure("OSError", f"[Errno {error.errno}] {error.strerror}", in_engine=False)
+        return 1
+    stepping = asyncio.create_task(engine.run())
+    log("APIServer", "INFO", f"Starting vLLM server on http://{setup.flags.host}:{setup.flags.port}")
+    log("APIServer", "INFO", "Application startup complete.")
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((stepping, stopping), return_when=asyncio.FIRST_COMPLETED)
+    failed = stepping.done()
+    if failed:
+        log_failure("RuntimeError", f"the simulated engine failed: {stepping.exception()!r}", in_engine=True)
+    log("APIServer", "INFO", "Shutting down")
+    stepping.cancel()
+    await runner.cleanup()
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The few requests that a runner itself sends to an engine: is it alive, is it ours, does it work, what did it count.
+
+Speaks vLLM's HTTP API. Every call opens its own connection, because a kept one that the server closes while idle would
+make a good engine look broken. Replaying traffic is somebody else's job, with its own session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from runners.errors import EngineUnreachable, LaunchFailure, MetricsError
+from runners.prometheus import Scrape
+
+_TIMEOUT_S = 10.0
+_HEALTH_TIMEOUT_S = 2.0
+_RESET_TRIES = 20
+_RESET_PAUSE_S = 0.05
+_PROOF_PROMPT = "The capital of France is"
+_PROOF_TOKENS = 4
+
+
+class EngineClient:
+    """vLLM's API at one base URL.
+
+    Every method but ``healthy`` raises EngineUnreachable when the engine does not answer.
+    """
+
+    def __init__(self, base_url: str, api_key: str, model: str) -> None:
+        self.base_url = base_url
+        self.api_key = api_key
+        self.model = model
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
+            # A proxy from the environment must not stand between the tuner and an engine on loopback.
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Give the session back."""
+        await self._session.close()
+
+    async def healthy(self) -> bool:
+        """/health answers 200; False also when nothing listens yet."""
+        timeout = aiohttp.ClientTimeout(total=_HEALTH_TIMEOUT_S)
+        try:
+            async with self._session.get(f"{self.base_url}/health", timeout=timeout) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def version(self) -> str:
+        """What /version says.
+
+        Raises:
+            LaunchFailure: The server has no /version: it is not vLLM.
+        """
+        async with self._request("GET", "/version") as response:
+            body = await _json_object(response)
+        if not isinstance(body.get("version"), str):
+            message = f"the server at {self.base_url} has no /version, so it is not vLLM; check the engine command"
+            raise LaunchFailure("foreign_server", message)
+        return str(body["version"])
+
+    async def refuses_wrong_key(self) -> bool:
+        """A request with a key that is not ours gets 401: the server was started with ours."""
+        headers = {"Authorization": "Bearer not-the-key"}
+        async with self._request("GET", "/v1/models", headers=headers) as response:
+            return response.status == 401
+
+    async def prove_completion(self, *, timeout_s: float) -> None:
+        """Ask for a few tokens with our key and model.
+
+        Raises:
+            LaunchFailure: It answered with an error or without a token.
+        """
+        body = {"model": self.model, "prompt": _PROOF_PROMPT, "max_tokens": _PROOF_TOKENS, "temperature": 0.0}
+        async with self._request("POST", "/v1/completions", json=body, timeout_s=timeout_s) as response:
+            text = await response.text()
+            answer = await _json_object(response)
+        usage = answer.get("usage")
+        if response.status != 200 or not isinstance(usage, dict) or not usage.get("completion_tokens"):
+            message = (
+                f"the engine is up, but a completion for model {self.model!r} got HTTP {response.status}: "
+                f"{text.strip()[:300]}; check the served model name and the model"
+            )
+            raise LaunchFailure("no_completion", message)
+
+    async def server_info(self) -> Mapping[str, Any]:
+        """/server_info as JSON; empty when the engine does not offer it (VLLM_SERVER_DEV_MODE is off)."""
+        async with self._request("GET", "/server_info", params={"config_format": "json"}) as response:
+            return await _json_object(response) if response.status == 200 else {}
+
+    async def scrape(self) -> Scrape:
+        """/metrics, parsed.
+
+        Raises:
+            MetricsError: There is none, or it is not vLLM's.
+        """
+        async with self._request("GET", "/metrics") as response:
+            at_s = time.perf_counter()
+            text = await response.text()
+        if response.status != 200:
+            raise MetricsError(f"{self.base_url}/metrics got HTTP {response.status}; start the engine with metrics")
+        return Scrape.parse(text, at_s=at_s)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Empty the prefix cache; False when the engine still says no after about a second, or has no such endpoint.
+
+        vLLM answers 200 with ``"success": false`` while blocks are held, which is so for a moment after a request ends.
+        """
+        for attempt in range(_RESET_TRIES):
+            if attempt:
+                await asyncio.sleep(_RESET_PAUSE_S)
+            async with self._request("POST", "/reset_prefix_cache") as response:
+                if response.status != 200:
+                    return False
+                if (await _json_object(response)).get("success") is True:
+                    return True
+        return False
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, *, timeout_s: float = _TIMEOUT_S, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = options.pop("headers", {"Authorization": f"Bearer {self.api_key}"})
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        url = self.base_url + path
+        try:
+            async with self._session.request(method, url, headers=headers, timeout=timeout, **options) as response:
+                yield response
+        except TimeoutError as error:
+            raise EngineUnreachable(f"the engine did not answer {method} {path} within {timeout_s:g} s") from error
+        except aiohttp.ClientError as error:
+            raise EngineUnreachable(f"{method} {path} to the engine failed: {error!r}") from error
+
+
+async def _json_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The body as a JSON object; empty when it is anything else."""
+    try:
+        body = await response.json(content_type=None)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -75,7 +75,9 @@ async def open_connections(session: aiohttp.ClientSession, target: Target, count
     """
 
     async def touch() -> None:
-        async with session.get(f"{target.base_url}/health") as response:
+        # Bounded on its own: a server that hangs must not hold back the replay that will find it out.
+        limit = aiohttp.ClientTimeout(total=CONNECT_TIMEOUT_S)
+        async with session.get(f"{target.base_url}/health", timeout=limit) as response:
             await response.read()
 
     attempts: list[Awaitable[None]] = [touch() for _ in range(count)]

@@ -9,7 +9,7 @@ import asyncio
 import time
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -82,9 +82,11 @@ class _Run:
     async def send(self, turn: _Turn) -> None:
         log = self.logs[turn.index]
         await send(self.session, self.wires[turn.index], log, self.clock)
-        self.unread_bytes += sum(map(len, log.reads))
-        if self.unread_bytes > MAX_UNREAD_BYTES:
+        size = sum(map(len, log.reads))
+        if self.unread_bytes + size > MAX_UNREAD_BYTES:
             self.read(turn)
+        else:
+            self.unread_bytes += size
 
     def read(self, turn: _Turn) -> None:
         """Turn the notes of a request that will not change any more into its outcome."""
@@ -131,19 +133,10 @@ async def replay(
     wires = _wires(requests, target, Overrides(temperature, seed, cache_salt))
     async with open_session(target, request_timeout_s) as session:
         await open_connections(session, target, _connection_count(load, len(sessions)))
-        run = _Run(session, turns, wires, keep_text, Clock(), [StreamLog() for _ in turns])
-        loop_lag_s: array[float] = array("d")
-        heartbeat = asyncio.create_task(_heartbeat(loop_lag_s))
         cpu_started_s = time.process_time()
-        try:
-            async with asyncio.timeout(deadline_s):
-                await (
-                    _closed_loop(run, sessions, int(load.value)) if due_s is None else _open_loop(run, sessions, due_s)
-                )
-        except TimeoutError:
-            _abandon_unsent(run)
-        finally:
-            heartbeat.cancel()
+        run = _Run(session, turns, wires, keep_text, Clock(), [StreamLog() for _ in turns])
+        drive = _closed_loop(run, sessions, int(load.value)) if due_s is None else _open_loop(run, sessions, due_s)
+        loop_lag_s = await _until_deadline(run, drive, deadline_s)
         duration_s, client_cpu_s = run.clock.now_s(), time.process_time() - cpu_started_s
     for turn in turns:
         run.read(turn)
@@ -156,6 +149,21 @@ async def replay(
         loop_lag_s=loop_lag_s,
         client_cpu_s=client_cpu_s,
     )
+
+
+async def _until_deadline(run: _Run, drive: Coroutine[None, None, None], deadline_s: float) -> "array[float]":
+    """Let the replay run until it is done or its time is up; returns how late the event loop was meanwhile."""
+    loop_lag_s: array[float] = array("d")
+    heartbeat = asyncio.create_task(_heartbeat(loop_lag_s))
+    try:
+        async with asyncio.timeout(deadline_s):
+            await drive
+    except TimeoutError:
+        _abandon_unsent(run)
+    finally:
+        heartbeat.cancel()
+        await asyncio.wait([heartbeat])
+    return loop_lag_s
 
 
 async def _closed_loop(run: _Run, sessions: list[list[_Turn]], concurrency: int) -> None:

@@ -80,7 +80,7 @@ def kv_block_size_is_aligned(values: Values, facts: Facts) -> str | None:
     size = values.get("kv_block_size")
     multiple = facts.release.defaults[facts.device].kv_block_multiple
     if isinstance(size, int) and size % multiple:
-        return f"kv_block_size={size} is not a multiple of {multiple}, which attention on this device needs"
+        return f"kv_block_size={size} is not a multiple of {multiple}, the unit of the attention kernels on this device"
     return None
 
 

@@ -1,0 +1,59 @@
+"""What this host is: enough to choose release defaults and to say where figures come from. Imports no engine."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from search_spaces import Device
+from tuner.records import Provenance
+
+LARGE_GPU_MIB = 70 * 1024  # vLLM's own limit for its larger defaults (engine/arg_utils.py)
+
+
+def gpus() -> tuple[str, ...]:
+    """Name and memory of each visible GPU, as `nvidia-smi` tells them; empty without one."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    found = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    return tuple(line.strip() for line in found.stdout.splitlines() if line.strip()) if found.returncode == 0 else ()
+
+
+def device(found: tuple[str, ...]) -> Device:
+    """Which of vLLM's defaults apply."""
+    if not found:
+        return "cpu"
+    name, _, memory = found[0].rpartition(",")
+    large = int(memory) >= LARGE_GPU_MIB and "a100" not in name.lower()
+    return "large_gpu" if large else "gpu"
+
+
+def provenance(found: tuple[str, ...], *, engine_version: str, workload_digest: str) -> Provenance:
+    """Describes the host for the study's files."""
+    return Provenance(
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        tuner_version=metadata.version("dflash-tuner"),
+        python=platform.python_version(),
+        host=platform.platform(),
+        cpu=f"{_cpu_model()} ({os.cpu_count()} cores)",
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        gpus=found,
+        engine_version=engine_version,
+        workload_digest=workload_digest,
+    )
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    match = (
+        re.search(r"^model name\s*:\s*(.+)$", info.read_text(encoding="utf-8"), re.MULTILINE) if info.exists() else None
+    )
+    return match[1].strip() if match else platform.processor() or platform.machine()

@@ -1,0 +1,204 @@
+"""One measurement: a condition replayed on a running engine, with the checks that make its numbers usable.
+
+Warm-up and measurement see different prefix-cache content: the warm-up carries a cache salt, the cache is reset, and
+where the reset is refused the measurement carries a salt of its own. Whether the load was what was asked for is
+judged here; a measurement that was not is repeated, and stays marked invalid when it is no better.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from runners import Engine, EngineMetrics
+from tuner.breakdown import REPLAY, WARM_UP, Breakdown
+from tuner.conditions import Condition
+from tuner.objective import Slo
+from tuner.records import BlockValue, Measurement
+from workloads import Block, ReplayMetrics, ReplayResult, Target, replay, summarise
+
+ATTEMPTS = 2
+WARM_UP_TOKENS = 32
+# Limits behind which the client, not the engine, is what was measured.
+MAX_LAG_S = 0.05
+MIN_LOAD_SHARE = 0.9
+# The engine sees a request later and drops it earlier than the client by HTTP and scheduling; below this share of the
+# client's request-seconds it did not hold the requests that the client had in flight.
+MIN_ENGINE_SHARE = 0.7
+MAX_FAILED_SHARE = 0.01
+
+
+async def measure(
+    engine: Engine,
+    condition: Condition,
+    blocks: Sequence[Block],
+    *,
+    part: Literal["search", "held_out"],
+    temperature: float | None,
+    slos: Sequence[Slo],
+    seed: int,
+    timeout_s: float,
+    breakdown: Breakdown,
+) -> Measurement:
+    """Warms the engine up, replays the blocks and reads the counters.
+
+    Raises:
+        RunnerError: the engine died, or its metrics cannot be read.
+    """
+    target = Target(base_url=engine.base_url, api_key=engine.api_key, model=engine.model)
+    with breakdown.activity(WARM_UP):
+        await _warm_up(target, condition, blocks, temperature=temperature, seed=seed)
+    for attempt in itertools.count(1):
+        with breakdown.activity(REPLAY):
+            salt = None if await engine.reset_prefix_cache() else f"measurement-{attempt}"
+            started_at = datetime.now(UTC).isoformat(timespec="seconds")
+            before = await engine.scrape()
+            result = await replay(
+                target,
+                blocks,
+                condition.load,
+                temperature=temperature,
+                seed=seed,
+                cache_salt=salt,
+                deadline_s=timeout_s,
+                keep_text=True,
+            )
+            counters = (await engine.scrape()).since(before)
+        summary = summarise(result, slo=_per_request_limits(slos) or None)
+        problems = _problems(condition, summary, counters, result)
+        if not problems or attempt == ATTEMPTS:
+            break
+    return Measurement(
+        condition=condition.key,
+        part=part,
+        temperature=temperature,
+        load=str(condition.load),
+        started_at=started_at,
+        replay_s=result.duration_s,
+        attempts=attempt,
+        problems=tuple(problems),
+        metrics=_metrics(summary, counters),
+        blocks=tuple(_block_values(summary)),
+        greedy_outputs=_greedy_outputs(result, blocks, temperature),
+    )
+
+
+async def _warm_up(
+    target: Target, condition: Condition, blocks: Sequence[Block], *, temperature: float | None, seed: int
+) -> None:
+    """Short requests at the condition's own concurrency, so that nothing is compiled or allocated while measuring."""
+    width = int(condition.load.value) if condition.load.kind == "concurrency" else 4
+    requests = list(itertools.islice(itertools.chain.from_iterable(b.requests for b in blocks), max(2, width)))
+    short = tuple(dataclasses.replace(r, session=None, body={**r.body, **_output_limit(r.body)}) for r in requests)
+    load = dataclasses.replace(condition.load, kind="concurrency", value=float(max(1, width)))
+    block = Block(profile=condition.profile, index=0, requests=short)
+    await replay(target, [block], load, temperature=temperature, seed=seed, cache_salt="warm-up")
+
+
+def _output_limit(body: Mapping[str, object]) -> dict[str, int]:
+    name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    return {name: WARM_UP_TOKENS}
+
+
+def _problems(condition: Condition, summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResult) -> list[str]:
+    """Why the numbers may not be used; each a sentence with the figure."""
+    problems = []
+    if summary.failed > MAX_FAILED_SHARE * summary.requests:
+        classes = ", ".join(f"{name} x{count}" for name, count in summary.errors.items())
+        detail = next((o.error_detail for o in result.outcomes if o.error_detail), None)
+        problems.append(
+            f"{summary.failed} of {summary.requests} requests failed ({classes}{f': {detail}' if detail else ''})"
+        )
+    if summary.loop_lag_s and summary.loop_lag_s.p99 > MAX_LAG_S:
+        problems.append(f"the client was starved: its event loop was {summary.loop_lag_s.p99 * 1000:.0f} ms late (p99)")
+    if condition.load.is_open_loop and summary.send_lag_s and summary.send_lag_s.p99 > MAX_LAG_S:
+        problems.append(f"the client sent late: {summary.send_lag_s.p99 * 1000:.0f} ms after the schedule (p99)")
+    asked = condition.load.value if condition.load.kind == "concurrency" else None
+    if asked and summary.in_flight_mean is not None and summary.in_flight_mean < MIN_LOAD_SHARE * asked:
+        problems.append(f"{summary.in_flight_mean:.2f} requests were in flight on average, the load asks for {asked:g}")
+    held = _engine_share(result, counters)
+    if not summary.failed and held is not None and held < MIN_ENGINE_SHARE:
+        problems.append(
+            f"the engine held {counters.mean_in_engine:.2f} requests on average, {held:.0%} of what the client sent"
+        )
+    return problems
+
+
+def _engine_share(result: ReplayResult, counters: EngineMetrics) -> float | None:
+    """Request-seconds that the engine counted, waiting or running, over those of the client.
+
+    Both sums run over whole requests, so ramp-up and ramp-down do not matter (Little's law on both sides).
+    """
+    client_s = sum(o.e2e_s for o in result.outcomes if o.error is None and o.e2e_s is not None)
+    return (counters.queue_time_s + counters.inference_time_s) / client_s if client_s else None
+
+
+def _metrics(summary: ReplayMetrics, counters: EngineMetrics) -> dict[str, float]:
+    """Flat metrics with units in their names; what was not measured is absent."""
+    values: dict[str, float | None] = {
+        "output_tok_s": summary.output_tok_s,
+        "request_rate": summary.request_rate,
+        "requests": summary.requests,
+        "failed": summary.failed,
+        "prompt_tokens": summary.prompt_tokens,
+        "completion_tokens": summary.completion_tokens,
+        "cached_tokens": summary.cached_tokens,
+        "tokens_per_chunk": summary.tokens_per_chunk,
+        "goodput_share": summary.goodput_share,
+        "goodput_rate": summary.goodput_rate,
+        "in_flight_mean": summary.in_flight_mean,
+        "client_cpu_share": summary.client_cpu_share,
+        "running_mean": counters.mean_running,
+        "acceptance_rate": counters.acceptance_rate,
+        "acceptance_length": counters.acceptance_length,
+        "prefix_hit_rate": counters.prefix_hit_rate,
+        "preemptions": counters.preemptions,
+        "drafts": counters.drafts or None,
+    }
+    for name in ("ttft_s", "tpot_s", "chunk_gap_s", "e2e_s", "e2e_scheduled_s", "send_lag_s", "loop_lag_s"):
+        distribution = getattr(summary, name)
+        if distribution is not None:
+            for statistic in ("mean", "p50", "p90", "p99"):
+                values[f"{name.removesuffix('_s')}_{statistic}_s"] = getattr(distribution, statistic)
+    for position, share in enumerate(counters.position_acceptance, start=1):
+        values[f"accepted_at_{position:02d}"] = share
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _block_values(summary: ReplayMetrics) -> list[BlockValue]:
+    rows = []
+    for block in summary.blocks:
+        values: dict[str, float] = {"requests": block.requests, "failed": block.failed, "window_s": block.window_s}
+        if block.output_tok_s is not None:
+            values["output_tok_s"] = block.output_tok_s
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            distribution = getattr(block, name)
+            if distribution is not None:
+                for statistic in ("mean", "p50", "p90", "p99"):
+                    values[f"{name.removesuffix('_s')}_{statistic}_s"] = getattr(distribution, statistic)
+        rows.append(BlockValue(block=block.block, metrics=values))
+    return rows
+
+
+def _greedy_outputs(result: ReplayResult, blocks: Sequence[Block], temperature: float | None) -> dict[str, str]:
+    """Hash of each output sent at temperature 0; the text itself is not kept."""
+    recorded = {r.id: r.body.get("temperature") for b in blocks for r in b.requests}
+    return {
+        o.request_id: hashlib.sha256(o.text.encode()).hexdigest()[:16]
+        for o in result.outcomes
+        if o.error is None
+        and o.text is not None
+        and (recorded[o.request_id] if temperature is None else temperature) == 0
+    }
+
+
+def _per_request_limits(slos: Sequence[Slo]) -> dict[str, float]:
+    """Limits that goodput can judge per request: whatever the statistic, one request has one value."""
+    limits: dict[str, float] = {}
+    for slo in slos:
+        name = f"{slo.metric.split('_')[0]}_s"
+        if name in {"ttft_s", "tpot_s", "e2e_s"}:
+            limits[name] = min(slo.limit_s, limits.get(name, slo.limit_s))
+    return limits

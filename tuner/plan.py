@@ -1,0 +1,203 @@
+"""The plan of a study: what is known before the first launch, with everything impossible refused.
+
+Reads the workload and the checkpoints, settles profiles, conditions, blocks and the search space. Starts nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from search_spaces import (
+    Checkpoint,
+    Facts,
+    ResolvedSpace,
+    SearchSpaceError,
+    ServeConfig,
+    check_draft_fits,
+    load_release,
+    load_space,
+    parse_engine_args,
+    read_checkpoint,
+)
+from tuner import host
+from tuner.conditions import Condition, TemperaturePlan, parse_temperature, plan_conditions
+from tuner.config import TuneConfig
+from tuner.engine_command import engine_version
+from tuner.errors import UsageError
+from tuner.objective import Objective, Slo, parse_objective, parse_slos
+from workloads import Block, Profile, Request, Workload, read_workload, split_profiles
+
+# Without a version the newest table is the best guess.
+UNKNOWN_VERSION = "0.33.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything the story needs to know before it starts an engine."""
+
+    config: TuneConfig
+    workload: Workload
+    profiles: tuple[Profile, ...]
+    conditions: tuple[Condition, ...]
+    temperature: TemperaturePlan
+    search_blocks: dict[str, tuple[Block, ...]]
+    held_out_blocks: dict[str, tuple[Block, ...]]
+    space: ResolvedSpace
+    objective: Objective
+    slos: tuple[Slo, ...]
+    baseline: ServeConfig
+    engine_version: str
+    gpus: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine is the simulated one."""
+        return "runners.simulated" in self.config.engine_argv
+
+
+def make_plan(config: TuneConfig) -> Plan:
+    """Reads and checks everything.
+
+    Raises:
+        WorkloadError: the workload cannot be used.
+        SearchSpaceError: model, draft or search space cannot be used.
+        UsageError: options contradict each other.
+    """
+    objective, slos = parse_objective(config.objective), parse_slos(config.slo)
+    temperature = parse_temperature(config.temperature)
+    workload = read_workload(config.workload, format=config.workload_format, max_bad_share=config.max_bad_share)
+    profiles = split_profiles(workload, config.profile_by)
+    conditions = plan_conditions(profiles, temperature, config.load)
+    search_blocks, held_out_blocks = _blocks(profiles, config)
+    warnings = _rejected_lines(workload)
+    version = config.engine_version or engine_version(config.engine_argv)
+    if version is None:
+        version = UNKNOWN_VERSION
+        warnings.append(
+            f"the engine's version is unknown before it runs; planning for vLLM {version} (--engine-version)"
+        )
+    release, warning = load_release(version)
+    warnings += [warning] if warning else []
+    target, draft = _checkpoints(config)
+    gpus = host.gpus()
+    facts = Facts(target=target, draft=draft, release=release, device=host.device(gpus))
+    space = load_space(config.space).resolve(
+        facts, fixed_args=parse_engine_args(config.engine_args), env=config.engine_env
+    )
+    if draft is None:
+        warnings.append("no --draft: speculation is not part of the search")
+    baseline = _own_baseline(config.baseline, space) if config.baseline else space.serve_config(space.baseline())
+    return Plan(
+        config=config,
+        workload=workload,
+        profiles=profiles,
+        conditions=conditions,
+        temperature=temperature,
+        search_blocks=search_blocks,
+        held_out_blocks=held_out_blocks,
+        space=space,
+        objective=objective,
+        slos=slos,
+        baseline=baseline,
+        engine_version=version,
+        gpus=gpus,
+        warnings=tuple(warnings),
+    )
+
+
+def _blocks(
+    profiles: tuple[Profile, ...], config: TuneConfig
+) -> tuple[dict[str, tuple[Block, ...]], dict[str, tuple[Block, ...]]]:
+    search, held_out = {}, {}
+    for profile in profiles:
+        sessions = len(profile.sessions())
+        if sessions < 2 * config.blocks:
+            raise UsageError(
+                f"profile {profile.name!r} has {sessions} sessions; {config.blocks} blocks to search and as many "
+                f"held out need {2 * config.blocks}: record more traffic, lower --blocks, or use --profile-by none"
+            )
+        first, second = profile.split(config.held_out, config.seed)
+        search[profile.name] = limit_requests(first, config.requests).blocks(config.blocks)
+        held_out[profile.name] = limit_requests(second, config.requests).blocks(config.blocks)
+    return search, held_out
+
+
+def limit_requests(profile: Profile, count: int | None) -> Profile:
+    """The first whole sessions of a profile that hold about that many requests."""
+    if count is None or len(profile.requests) <= count:
+        return profile
+    kept: list[Request] = []
+    for session in profile.sessions():
+        if len(kept) >= count:
+            break
+        kept += session
+    chosen = {id(request) for request in kept}
+    return Profile(name=profile.name, requests=tuple(r for r in profile.requests if id(r) in chosen))
+
+
+def _rejected_lines(workload: Workload) -> list[str]:
+    if not workload.rejected:
+        return []
+    first = workload.rejected[0]
+    return [f"{len(workload.rejected)} lines of {workload.path} rejected; line {first.line}: {first.reason}"]
+
+
+def _checkpoints(config: TuneConfig) -> tuple[Checkpoint, Checkpoint | None]:
+    target = read_checkpoint(config.model)
+    if config.draft is None:
+        return target, None
+    draft = read_checkpoint(config.draft)
+    check_draft_fits(draft, target)
+    return target, draft
+
+
+def _own_baseline(path: Path, space: ResolvedSpace) -> ServeConfig:
+    """The user's serve config: a YAML as for `vllm serve --config`."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"--baseline {path}: cannot be read ({' '.join(str(error).split())})") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"--baseline {path}: must be a mapping of vLLM flags, as for `vllm serve --config`")
+    tokens = []
+    for name, value in document.items():
+        flag = str(name).replace("_", "-")
+        if flag in ("model", "served-model-name", "host", "port", "api-key"):
+            continue
+        tokens += (
+            [f"--{flag}"] if value is True else [f"--no-{flag}"] if value is False else [f"--{flag}={_text(value)}"]
+        )
+    try:
+        flags = parse_engine_args(tokens)
+    except SearchSpaceError as error:
+        raise UsageError(f"--baseline {path}: {error}") from error
+    values = _values_of_flags(flags, space)
+    known = space.serve_config(values)
+    rest = {k: v for k, v in flags.items() if k not in known.tuned_args}
+    if not rest:
+        return known
+    return known.model_copy(
+        update={
+            "tuned_args": {**known.tuned_args, **rest},
+            "identity": {**known.identity, **{k: str(v) for k, v in rest.items()}},
+        }
+    )
+
+
+def _values_of_flags(flags: Mapping[str, object], space: ResolvedSpace) -> dict[str, bool | int | float | str | None]:
+    speculative = flags.get("speculative-config")
+    keys = speculative if isinstance(speculative, dict) else {}
+    values: dict[str, bool | int | float | str | None] = {}
+    for name, knob in space.knobs.items():
+        value = flags.get(knob.flag) if knob.flag else keys.get(knob.speculative_key)
+        if isinstance(value, bool | int | float | str):
+            values[name] = value
+    return values
+
+
+def _text(value: object) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)

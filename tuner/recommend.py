@@ -1,0 +1,260 @@
+"""From trial records to answers: who is confirmed, what is recommended for each condition, how sure, and why. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.conditions import Condition
+from tuner.objective import Objective, Slo
+from tuner.output_check import check_outputs
+from tuner.records import Effect, Measurement, OutputCheck, Recommendation, TrialRecord
+from tuner.stats import paired_gain
+
+SEARCH_PHASES = ("baseline", "recipe", "seed", "search")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a recommendation must respect."""
+
+    objective: Objective
+    slos: tuple[Slo, ...]
+    confidence: float
+    seed: int
+    simulated: bool
+    temperature_searched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One finalist with everything the confirmation says about it."""
+
+    trials: list[TrialRecord]
+    measurements: list[Measurement]
+    effect: Effect
+    outputs: OutputCheck
+    slo_met: bool
+
+    @property
+    def acceptable(self) -> bool:
+        return self.slo_met and self.outputs.verdict != "changed"
+
+
+def shortlist(condition: str, records: Sequence[TrialRecord], rules: Rules, *, count: int) -> list[TrialRecord]:
+    """The best few of the search that beat the baseline and meet every SLO, best first."""
+    baseline = next((r for r in records if r.plan.phase == "baseline"), None)
+    base = _value(baseline, condition, rules) if baseline else None
+    base_ok = baseline is not None and _meets_slos(baseline.measurements.get(condition), rules)
+    ranked: list[tuple[float, int, TrialRecord]] = []
+    for record in records:
+        value = _value(record, condition, rules)
+        if record.plan.phase not in SEARCH_PHASES or record is baseline or value is None:
+            continue
+        if not _meets_slos(record.measurements[condition], rules):
+            continue
+        gain = rules.objective.gain(value, base) if base else math.inf
+        if gain > 1 or not base_ok:
+            ranked.append((-gain, record.plan.number, record))
+    return [record for _, _, record in sorted(ranked, key=lambda row: row[:2])][:count]
+
+
+def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules) -> Recommendation:
+    """The answer for one condition, from the confirmation's records alone.
+
+    Raises:
+        ValueError: the confirmation holds no valid measurement of the baseline.
+    """
+    confirmed = [r for r in records if r.plan.phase == "confirm"]
+    first = next(r for r in records if r.plan.phase == "baseline")
+    baseline = [r for r in confirmed if r.plan.serve_config.id == first.plan.serve_config.id]
+    base = _valid(baseline, condition.key)
+    if not base:
+        raise ValueError(f"condition {condition.key!r}: no valid confirmation of the baseline")
+    others = _by_config([r for r in confirmed if r not in baseline and condition.key in r.plan.conditions])
+    corrected = 1 - (1 - rules.confidence) / max(1, len(others))
+    candidates = [c for trials in others.values() if (c := _candidate(trials, base, condition.key, rules, corrected))]
+    best = max(candidates, key=lambda c: (c.acceptable, c.effect.gain), default=None)
+    base_meets = all(_meets_slos(m, rules) for m in base.values())
+    if best is not None and best.acceptable and (best.effect.low > 1 or not base_meets):
+        return _change(condition, best, baseline, base, rules)
+    return _stay(condition, best, baseline, base, rules, base_meets=base_meets)
+
+
+def _change(
+    condition: Condition,
+    best: _Candidate,
+    baseline: list[TrialRecord],
+    base: Mapping[int, Measurement],
+    rules: Rules,
+) -> Recommendation:
+    metrics, base_metrics = _mean_metrics(best.measurements), _mean_metrics(base.values())
+    config = best.trials[0].plan.serve_config
+    return Recommendation(
+        condition=condition.key,
+        profile=condition.profile,
+        verdict="change",
+        serve_config=config,
+        baseline=baseline[0].plan.serve_config,
+        objective=rules.objective.metric,
+        value=metrics[rules.objective.metric],
+        baseline_value=base_metrics[rules.objective.metric],
+        effect=best.effect,
+        best_candidate=config.label(),
+        output_check=best.outputs,
+        slo_met=best.slo_met,
+        reason=_reason(metrics, base_metrics),
+        caveats=_caveats(best, rules),
+        trials=tuple(r.plan.number for r in (*best.trials, *baseline)),
+        metrics=metrics,
+        simulated=rules.simulated,
+    )
+
+
+def _stay(
+    condition: Condition,
+    best: _Candidate | None,
+    baseline: list[TrialRecord],
+    base: Mapping[int, Measurement],
+    rules: Rules,
+    *,
+    base_meets: bool,
+) -> Recommendation:
+    metrics = _mean_metrics(base.values())
+    config = baseline[0].plan.serve_config
+    if best is None:
+        reason = "no configuration of the search did better than the baseline"
+    elif best.outputs.verdict == "changed":
+        o = best.outputs
+        reason = (
+            f"the best candidate changed the output: only {o.identical} of {o.compared} greedy outputs are identical"
+        )
+    elif not best.slo_met:
+        reason = "the best candidate does not meet the SLO"
+    else:
+        e = best.effect
+        reason = f"the best candidate's gain of {e.gain:.2f}x is not reliable (interval {e.low:.2f} to {e.high:.2f})"
+    return Recommendation(
+        condition=condition.key,
+        profile=condition.profile,
+        verdict="keep" if best is None else "no reliable gain",
+        serve_config=config,
+        baseline=config,
+        objective=rules.objective.metric,
+        value=metrics[rules.objective.metric],
+        baseline_value=metrics[rules.objective.metric],
+        effect=None,
+        best_candidate=best.trials[0].plan.serve_config.label() if best else "none",
+        output_check=best.outputs if best else None,
+        slo_met=base_meets,
+        reason=reason,
+        caveats=(),
+        trials=tuple(r.plan.number for r in (*(best.trials if best else ()), *baseline)),
+        metrics=metrics,
+        simulated=rules.simulated,
+    )
+
+
+def _candidate(
+    trials: list[TrialRecord], base: Mapping[int, Measurement], condition: str, rules: Rules, confidence: float
+) -> _Candidate | None:
+    found = _valid(trials, condition)
+    rounds = sorted(set(found) & set(base))
+    if not rounds:
+        return None
+    ratios = np.array([_block_ratios(found[r], base[r], rules.objective) for r in rounds])
+    if not np.isfinite(ratios).any():
+        return None
+    interval = paired_gain(ratios, confidence=confidence, seed=rules.seed)
+    return _Candidate(
+        trials=trials,
+        measurements=[found[r] for r in rounds],
+        effect=Effect(
+            gain=interval.gain, low=interval.low, high=interval.high, confidence=confidence, pairs=interval.pairs
+        ),
+        outputs=check_outputs(
+            [found[r].greedy_outputs for r in rounds], [base[r].greedy_outputs for r in sorted(base)]
+        ),
+        slo_met=all(_meets_slos(found[r], rules) for r in rounds),
+    )
+
+
+def _block_ratios(candidate: Measurement, baseline: Measurement, objective: Objective) -> list[float]:
+    theirs = {b.block: b.metrics.get(objective.metric, math.nan) for b in baseline.blocks}
+    ours = {b.block: b.metrics.get(objective.metric, math.nan) for b in candidate.blocks}
+    ratios = []
+    for block, base in theirs.items():
+        value = ours.get(block, math.nan)
+        usable = value > 0 and base > 0
+        ratios.append(objective.gain(value, base) if usable else math.nan)
+    return ratios
+
+
+def _valid(trials: Sequence[TrialRecord], condition: str) -> dict[int, Measurement]:
+    """Valid measurements of the condition by confirmation round."""
+    return {
+        int(r.plan.step.split("/")[1]): r.measurements[condition]
+        for r in trials
+        if condition in r.measurements and r.measurements[condition].valid
+    }
+
+
+def _by_config(records: Sequence[TrialRecord]) -> dict[str, list[TrialRecord]]:
+    grouped: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        key = f"{record.plan.serve_config.id}/{record.plan.temperature}"
+        grouped.setdefault(key, []).append(record)
+    return grouped
+
+
+def _value(record: TrialRecord | None, condition: str, rules: Rules) -> float | None:
+    measurement = record.measurements.get(condition) if record else None
+    if measurement is None or not measurement.valid:
+        return None
+    value = measurement.metrics.get(rules.objective.metric)
+    return None if value is None or math.isnan(value) or value <= 0 else value
+
+
+def _meets_slos(measurement: Measurement | None, rules: Rules) -> bool:
+    return measurement is not None and all(slo.violation(measurement.metrics) <= 0 for slo in rules.slos)
+
+
+def _mean_metrics(measurements: Iterable[Measurement]) -> dict[str, float]:
+    rows = [m.metrics for m in measurements]
+    names = {name for row in rows for name in row}
+    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in sorted(names)}
+
+
+def _reason(metrics: Mapping[str, float], base: Mapping[str, float]) -> str:
+    """What the counters say about where the gain comes from."""
+    parts = []
+    if "acceptance_length" in metrics:
+        parts.append(
+            f"each verification step yields {metrics['acceptance_length']:.2f} tokens "
+            f"({metrics['acceptance_rate']:.0%} of drafted tokens accepted)"
+        )
+    for name, label in (("tpot_p50_s", "median TPOT"), ("ttft_p50_s", "median TTFT")):
+        if name in metrics and name in base:
+            parts.append(f"{label} {base[name] * 1000:.1f} -> {metrics[name] * 1000:.1f} ms")
+    hits, base_hits = metrics.get("prefix_hit_rate"), base.get("prefix_hit_rate")
+    if hits is not None and max(hits, base_hits or 0) > 0.02:
+        before = f"{base_hits:.0%}" if base_hits is not None else "none"
+        parts.append(f"prefix hit rate {before} -> {hits:.0%}")
+    return "; ".join(parts)
+
+
+def _caveats(best: _Candidate, rules: Rules) -> tuple[str, ...]:
+    caveats = []
+    check = best.outputs
+    if check.verdict == "not comparable":
+        caveats.append("no request at temperature 0: outputs could not be compared with the baseline's")
+    if check.verdict == "within calibration":
+        share = check.calibration_identical or 0
+        same = f"{check.identical} of {check.compared}"
+        caveats.append(f"{same} greedy outputs are identical; the baseline itself repeats {share:.0%}")
+    if len(best.measurements) < 3:
+        caveats.append(f"confirmed in {len(best.measurements)} rounds only; more rounds narrow the interval")
+    if rules.temperature_searched:
+        caveats.append("temperature was part of the search: it changes what the model says, not only how fast")
+    return tuple(caveats)

@@ -1,0 +1,192 @@
+"""MLflow: the only module that knows it. Made from the study's files, so it can be made again (`tune sync`).
+
+An experiment per model, a parent run per study, a child run per trial. Best effort while the study runs: what could
+not be logged is said once and caught up later; the files are the truth. Prompts and outputs are never logged.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.plan import Plan
+from tuner.records import Provenance, Recommendation, TrialRecord
+from tuner.store import Store, write_atomically
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+LOG_TAIL_LINES = 200
+BATCH_METRICS = 1000  # MLflow's own limit per call
+DIGEST_CHARS = 36  # MLflow's column
+
+
+class MlflowTracker:
+    """Logs one study; every method may be called again and changes nothing the second time."""
+
+    def __init__(self, uri: str, plan: Plan, store: Store) -> None:
+        self._uri = uri
+        self._plan = plan
+        self._store = store
+        self._file = store.directory / "mlflow.json"
+        self._runs: dict[str, str] = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+        self._client: MlflowClient | None = None
+
+    def open(self, provenance: Provenance) -> None:
+        """Connects and begins the parent run, with the workload as its dataset."""
+        client = self._connect()
+        if self._runs.get("uri") != self._uri:
+            self._runs = {"uri": self._uri}
+        if "parent" in self._runs:
+            return
+        name = f"dflash-tuner/{Path(self._plan.config.model).name}"
+        found = client.get_experiment_by_name(name)
+        experiment = found.experiment_id if found else client.create_experiment(name)
+        tags = {
+            "study": self._plan.config.study,
+            "workload.digest": self._plan.workload.digest,
+            "engine.version": provenance.engine_version,
+            "hardware": ", ".join(provenance.gpus) or provenance.cpu,
+            "simulated": str(self._plan.simulated).lower(),
+        }
+        run = client.create_run(experiment, run_name=self._plan.config.study, tags=tags)
+        self._remember("experiment", experiment)
+        self._remember("parent", run.info.run_id)
+        config = self._plan.config.model_dump(mode="json", exclude={"engine_env"})
+        _log_params(client, run.info.run_id, {name: value for name, value in config.items() if value is not None})
+        self._log_workload(client, run.info.run_id)
+
+    def log_trial(self, record: TrialRecord) -> None:
+        """Logs one finished trial as a child run."""
+        client, key = self._connect(), f"trial/{record.plan.number}"
+        if key in self._runs or "parent" not in self._runs:
+            return
+        config = record.plan.serve_config
+        tags = {
+            "mlflow.parentRunId": self._runs["parent"],
+            "phase": record.plan.phase,
+            "status": record.status,
+            "config": config.id,
+            "study": self._plan.config.study,
+        }
+        if record.failure:
+            tags |= {"failure.kind": record.failure.kind, "failure.message": record.failure.message}
+        run = client.create_run(
+            self._runs["experiment"],
+            run_name=f"{record.plan.number:03d} {record.plan.phase}: {config.label()}",
+            tags=tags,
+        )
+        run_id = run.info.run_id
+        _log_params(client, run_id, {n: v for n, v in config.values.items() if v is not None})
+        metrics = {
+            f"profile/{condition}/{name}": value
+            for condition, measurement in record.measurements.items()
+            if measurement.valid
+            for name, value in measurement.metrics.items()
+        }
+        metrics |= {f"seconds/{name.replace(' ', '_')}": value for name, value in record.seconds.items()}
+        _log_metrics(client, run_id, metrics)
+        for condition, measurement in record.measurements.items():
+            _log_blocks(
+                client, run_id, f"block/{condition}/{self._plan.objective.metric}", measurement.blocks, self._plan
+            )
+        client.log_text(run_id, config.to_yaml(), "serve.yaml")
+        client.log_dict(run_id, json.loads(record.model_dump_json()), "trial.json")
+        log = self._store.trial_directory(record.plan.number) / "engine.log"
+        if log.exists():
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            client.log_text(run_id, "\n".join(lines[-LOG_TAIL_LINES:]) + "\n", "engine-log-tail.txt")
+        client.set_terminated(run_id, "FINISHED" if record.status == "measured" else "FAILED")
+        self._remember(key, run_id)
+
+    def close(self, recommendations: list[Recommendation], summary: str) -> None:
+        """Logs the answer on the parent and marks the recommended trials."""
+        client, parent = self._connect(), self._runs["parent"]
+        for answer in recommendations:
+            metrics = {"value": answer.value, "baseline_value": answer.baseline_value}
+            if answer.effect:
+                metrics |= {"gain": answer.effect.gain, "gain_low": answer.effect.low, "gain_high": answer.effect.high}
+            _log_metrics(client, parent, {f"recommended/{answer.condition}/{n}": v for n, v in metrics.items()})
+            client.set_tag(
+                parent, f"recommended.{answer.condition}", f"{answer.verdict}: {answer.serve_config.label()}"
+            )
+            client.set_tag(parent, f"reason.{answer.condition}", answer.reason)
+            for number in answer.trials:
+                self._mark_trial(client, number, answer)
+            directory = self._store.recommended_directory(answer.condition)
+            client.log_artifacts(parent, str(directory), f"recommended/{answer.condition}")
+        client.log_text(parent, summary, "summary.md")
+        client.set_tag(parent, "mlflow.note.content", summary)
+        client.set_experiment_tag(self._runs["experiment"], "mlflow.note.content", summary)
+        client.set_terminated(parent, "FINISHED")
+
+    def _mark_trial(self, client: "MlflowClient", number: int, answer: Recommendation) -> None:
+        run_id = self._runs.get(f"trial/{number}")
+        if run_id is None:
+            return
+        record = next(r for r in self._store.records() if r.plan.number == number)
+        if record.plan.serve_config.id == answer.serve_config.id:
+            client.set_tag(run_id, f"recommended_for.{answer.condition}", "yes")
+
+    def _log_workload(self, client: "MlflowClient", run_id: str) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        workload = self._plan.workload
+        dataset = Dataset(
+            name=workload.name,
+            digest=workload.digest.removeprefix("sha256:")[:DIGEST_CHARS],
+            source_type="local",
+            source=json.dumps({"uri": str(workload.path)}),
+            profile=json.dumps({p.name: len(p.requests) for p in self._plan.profiles}),
+        )
+        client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", "tuning")])])
+
+    def _connect(self) -> "MlflowClient":
+        if self._client is None:
+            os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+            os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+            logging.getLogger("mlflow").setLevel(logging.ERROR)
+            logging.getLogger("alembic").setLevel(logging.ERROR)
+            from mlflow import MlflowClient
+
+            self._client = MlflowClient(tracking_uri=self._uri)
+        return self._client
+
+    def _remember(self, key: str, run_id: str) -> None:
+        self._runs[key] = run_id
+        write_atomically(self._file, json.dumps(self._runs, indent=1))
+
+
+def default_tracking_uri(out: Path) -> str:
+    """One SQLite file for all studies of a directory."""
+    return f"sqlite:///{(out / 'mlflow.db').absolute()}"
+
+
+def _log_params(client: "MlflowClient", run_id: str, params: Mapping[str, Any]) -> None:
+    from mlflow.entities import Param
+
+    client.log_batch(run_id, params=[Param(name, str(value)[:6000]) for name, value in params.items()])
+
+
+def _log_metrics(client: "MlflowClient", run_id: str, metrics: Mapping[str, float]) -> None:
+    import time
+
+    from mlflow.entities import Metric
+
+    now = int(time.time() * 1000)
+    entries = [Metric(name, value, now, 0) for name, value in metrics.items()]
+    for start in range(0, len(entries), BATCH_METRICS):
+        client.log_batch(run_id, metrics=entries[start : start + BATCH_METRICS])
+
+
+def _log_blocks(client: "MlflowClient", run_id: str, name: str, blocks: Any, plan: Plan) -> None:
+    import time
+
+    from mlflow.entities import Metric
+
+    now = int(time.time() * 1000)
+    metric = plan.objective.metric
+    entries = [Metric(name, b.metrics[metric], now, b.block) for b in blocks if metric in b.metrics]
+    client.log_batch(run_id, metrics=entries)

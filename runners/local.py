@@ -238,7 +238,7 @@ async def _until_ready(
     try:
         done, _ = await asyncio.wait({proof, death}, timeout=spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if proof in done and not isinstance(proof.exception(), EngineUnreachable):
-            return proof.result()
+            return _result(proof, log_path)
         if done:
             await _wait_for(process.exited, _DEATH_NOTICE_S)
             # Its children may still be writing why.
@@ -261,6 +261,14 @@ async def _until_ready(
         for task in (proof, death):
             task.cancel()
         await asyncio.gather(proof, death, return_exceptions=True)
+
+
+def _result(proof: asyncio.Task[Readiness], log_path: Path) -> Readiness:
+    try:
+        return proof.result()
+    except LaunchFailure as failure:
+        failure.log_tail = tail_of(read_log(log_path))
+        raise
 
 
 async def _stop(process: SupervisedProcess, spec: LaunchSpec, launch_id: str) -> StopReport:

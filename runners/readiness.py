@@ -55,7 +55,8 @@ class LogFollower:
         self._path = path
         self._on_progress = on_progress
         self._offset = 0
-        self.phase = FIRST_PHASE
+        self.phase = ""
+        self.enter(FIRST_PHASE)
 
     def update(self) -> None:
         """Look at the complete lines written since the last call."""

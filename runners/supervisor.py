@@ -165,6 +165,8 @@ class Supervisor:
                     self._killed.append(describe(pid))
                 send(pid, signal.SIGKILL)
             self._pump(0.005)
+        # A process that is dying is in no list any more, but may not be ready to be collected yet.
+        self._pump_until(lambda: self._returncode is not None, limit=time.monotonic() + _ORPHAN_GRACE_S)
 
     def _pump_until(self, done: Callable[[], bool], *, limit: float | None) -> None:
         """Handle events until ``done`` or ``limit``; without a limit, until the deadline, which an event may move."""

@@ -29,6 +29,7 @@ OPTIONS.add_argument("--start-s", type=float, default=0.0)
 OPTIONS.add_argument("--ignore-sigterm", action="store_true")
 OPTIONS.add_argument("--grandchild", action="store_true", help="a grandchild in a session of its own")
 OPTIONS.add_argument("--grandchild-ignores-sigterm", action="store_true")
+OPTIONS.add_argument("--grandchild-forgets-environment", action="store_true", help="as setproctitle makes it look")
 OPTIONS.add_argument("--any-key", action="store_true", help="accept every API key")
 OPTIONS.add_argument("--no-tokens", action="store_true", help="completions end in HTTP 500")
 OPTIONS.add_argument("--hang-completions", action="store_true")
@@ -123,7 +124,8 @@ def main() -> None:
         return
     if arguments.grandchild or arguments.grandchild_ignores_sigterm:
         ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if arguments.grandchild_ignores_sigterm else ""
-        subprocess.Popen([sys.executable, "-c", _GRANDCHILD.format(ignore=ignore)], start_new_session=True)
+        env = {} if arguments.grandchild_forgets_environment else None
+        subprocess.Popen([sys.executable, "-c", _GRANDCHILD.format(ignore=ignore)], start_new_session=True, env=env)
     if arguments.shared_memory:
         share(arguments.shared_memory)
     sys.stderr.write("(Worker pid=1) INFO 11-29 18:32:32 [cpu_model_runner.py:68] Starting to load model tiny...\n")

@@ -1,8 +1,8 @@
 """`python -m runners.simulated serve MODEL [flags of vllm serve]`: start, serve, stop.
 
-Environment: VLLM_API_KEY, VLLM_SERVER_DEV_MODE, VLLM_CPU_KVCACHE_SPACE as in vLLM; SIMULATED_CALIBRATION (name or file),
-SIMULATED_TIME_SCALE (default 1), SIMULATED_NOISE_SEED (default 0), SIMULATED_FAULTS (see `faults`). Exit codes: 0 stopped by
-a signal, 1 failed start, 2 bad command line.
+Environment: VLLM_API_KEY, VLLM_SERVER_DEV_MODE, VLLM_CPU_KVCACHE_SPACE as in vLLM; SIMULATED_CALIBRATION (name or
+file), SIMULATED_TIME_SCALE (default 1), SIMULATED_NOISE_SEED (default 0), SIMULATED_FAULTS (see `faults`). Exit
+codes: 0 stopped by a signal, 1 failed start, 2 bad command line.
 """
 
 import asyncio
@@ -16,15 +16,14 @@ if not __package__:
     # Run by its path, which works from any directory and without an installed package.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from aiohttp import web
-
-from runners.simulated.app import build_app
-from runners.simulated.calibration import Calibration, calibration_from_environment
+from runners.simulated.app import Api
+from runners.simulated.calibration import calibration_from_environment
 from runners.simulated.engine import Engine
 from runners.simulated.errors import CalibrationError, FaultError, StartupError
 from runners.simulated.faults import Faults, parse_faults
 from runners.simulated.flags import ServeFlags, parse_flags
 from runners.simulated.hashing import digest64, uniform
+from runners.simulated.http1 import start_server
 from runners.simulated.log import log, log_failure
 from runners.simulated.setup import EngineSetup, resolve, rule_values
 
@@ -41,7 +40,7 @@ def main() -> int:
     log(
         "APIServer", "INFO", f"vLLM API server version {calibration.release}+simulated (calibration {calibration.name})"
     )
-    log("APIServer", "INFO", f"non-default args: {sys.argv[1:]}")
+    log("APIServer", "INFO", f"model {flags.model}, speculative_config {flags.speculative_config}")
     try:
         setup = resolve(flags, calibration)
         _fail_on_purpose(setup, faults)
@@ -63,7 +62,8 @@ def _fail_on_purpose(setup: EngineSetup, faults: Faults) -> None:
     if any(rule.matches(values) for rule in faults.oom_if):
         raise StartupError(
             "torch.OutOfMemoryError",
-            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB of which 0.31 GiB is free.",
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB of which 0.31 GiB "
+            "is free.",
         )
     identity = repr(sorted(values.items())).encode() + repr(setup.flags.speculative_config).encode()
     chosen = faults.exit_share > uniform(digest64(identity))
@@ -105,12 +105,8 @@ async def _serve(setup: EngineSetup, faults: Faults, scale: float) -> int:
     await _start(setup, faults, scale)
     noise_seed = int(os.environ.get("SIMULATED_NOISE_SEED") or 0)
     engine = Engine(setup, faults, time_scale=scale, noise_seed=noise_seed)
-    runner = web.AppRunner(
-        build_app(setup, engine, faults), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
-    )
-    await runner.setup()
     try:
-        await web.TCPSite(runner, setup.flags.host, setup.flags.port).start()
+        server = await start_server(Api(setup, engine, faults), setup.flags.host, setup.flags.port)
     except OSError as error:
         log_failure("OSError", f"[Errno {error.errno}] {error.strerror}", in_engine=False)
         return 1
@@ -124,7 +120,7 @@ async def _serve(setup: EngineSetup, faults: Faults, scale: float) -> int:
         log_failure("RuntimeError", f"the simulated engine failed: {stepping.exception()!r}", in_engine=True)
     log("APIServer", "INFO", "Shutting down")
     stepping.cancel()
-    await runner.cleanup()
+    server.close()
     return int(failed)
 
 

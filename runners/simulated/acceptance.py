@@ -1,15 +1,17 @@
 """How many drafted tokens the target accepts: pure functions of the request, its position and the calibration.
 
-A kind of traffic has conditional acceptances a_1..a_K at temperature 0 (position k given that 1..k-1 were accepted).
-They are scaled by fit(K) of the draft, the method, temperature (1 - slope T), context and caching, and clipped to 0..1.
-The token at output position i has one hidden uniform u_i, a hash of the request's seed and i; a draft at position k that
-proposes it is accepted when u_i < a_k. Every output position is tested at most once, so the u_i are independent and
+A kind of traffic has conditional acceptances a_1..a_K at temperature 0 (position k given that 1..k-1 were
+accepted). They are scaled by fit(K) of the draft, the method, temperature (1 - slope T), context and caching, and
+clipped to 0..1. The token at output position i has one hidden uniform u_i, a hash of the request's seed and i; a
+draft at position k that proposes it is accepted when u_i < a_k. Every output position is tested at most once, so
+the u_i are independent and
 
     acceptance length AL(K) = 1 + a_1 + a_1 a_2 + ... + a_1 ... a_K.
 
 Text never depends on any of this: greedy output is the same with and without speculation.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -86,4 +88,5 @@ def accepted_tokens(
 
 def expected_length(curve: tuple[float, ...]) -> float:
     """Acceptance length that a curve yields on average: 1 + sum of its running products."""
-    return 1.0 + sum(accumulate(curve, mul))
+    products: Iterable[float] = accumulate(curve, mul)
+    return 1.0 + sum(products)

@@ -1,9 +1,10 @@
 """Calibration: every constant of the simulated engine, read from a YAML or JSON file.
 
-The file mirrors the dataclasses below; a missing key takes the default, an unknown key or a wrong type is an error that
-names file, key and remedy. Plain dataclasses and a small strict reader are used here instead of pydantic because the
-process has to be up in a fraction of a second, hundreds of times. Formulas live where the constants are used: `costs`
-(time), `acceptance` (accepted tokens), `memory` (KV blocks). Times are seconds of simulated time, sizes are bytes.
+The file mirrors the dataclasses below; a missing key takes the default, an unknown key or a wrong type is an error
+that names file, key and remedy. Plain dataclasses and a small strict reader are used here instead of pydantic
+because the process has to be up in a fraction of a second, hundreds of times. Formulas live where the constants are
+used: `costs` (time), `acceptance` (accepted tokens), `memory` (KV blocks). Times are seconds of simulated time,
+sizes are bytes.
 """
 
 import dataclasses
@@ -51,6 +52,8 @@ class Costs:
     """Per token of context that attention reads, summed over the decoding sequences."""
     draft_pass_s: float = 0.0
     """One pass of a block drafter; autoregressive methods (eagle, mtp, draft_model) pay it K times."""
+    per_speculating_sequence_s: float = 0.0
+    """Additional, per decoding sequence under speculation: rejection sampling, drafting's own bookkeeping."""
     per_draft_token_s: float = 0.0
     """Per sequence and draft position of the pass (B x (K + 1) for a block drafter)."""
     graph_max_tokens: int = 0
@@ -80,7 +83,7 @@ class Kind:
 
     name: str = "default"
     match: str = ""
-    """Regular expression searched in the prompt text; the first kind that matches is taken. Empty matches everything."""
+    """Regular expression searched in the prompt text; the first kind that matches is taken, empty matches always."""
     conditional: tuple[float, ...] = (
         0.8,
         0.79,
@@ -120,7 +123,7 @@ class Draft:
     block_size: int = 16
     """Trained draft block size (anchor included): K is at most this minus one."""
     fit: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
-    """Piecewise linear (K, factor on conditional acceptance): a draft trained at one block length is worse at others."""
+    """Piecewise linear (K, factor on conditional acceptance): a draft trained at one length is worse at others."""
     over_block_factor: float = 0.15
     """Factor on conditional acceptance when K exceeds block_size - 1; vLLM does not check (vllm#50012)."""
     method_factors: Mapping[str, float] = field(
@@ -228,10 +231,11 @@ def load_calibration(name_or_path: str) -> Calibration:
         msg = f"no calibration {name_or_path!r}: give the path of a YAML or JSON file or one of {shipped}"
         raise CalibrationError(msg)
     try:
-        return _build(Calibration, _parse(path), "")
+        calibration: Calibration = _build(Calibration, _parse(path), "")
     except CalibrationError as error:
         msg = f"{path}: {error}"
         raise CalibrationError(msg) from None
+    return calibration
 
 
 def _parse(path: Path) -> Any:

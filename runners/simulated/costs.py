@@ -1,13 +1,14 @@
 """How long a step takes: pure functions of the batch and a calibration's constants.
 
-One step runs one forward pass over the query tokens of all scheduled sequences. With B decoding sequences that verify K
-drafts each, Q = B x (K + 1) query tokens, P prefill tokens and C tokens of context:
+One step runs one forward pass over the query tokens of all scheduled sequences. With B decoding sequences that
+verify K drafts each, Q = B x (K + 1) query tokens, P prefill tokens and C tokens of context:
 
     step = (step_s + B per_sequence_s + curve(tile(Q)) + P per_prefill_token_s + C per_context_token_s) x graph factor
-         + passes x (draft_pass_s + B (K + 1) per_draft_token_s)            passes = 1, or K for autoregressive drafters
+         + B per_speculating_sequence_s
+         + passes x (draft_pass_s + B (K + 1) per_draft_token_s)     passes = 1, or K for autoregressive drafters
 
-This is speedup(B, K) = AL(K) T_dec(B) / (T_verify(B (K + 1)) + T_draft(B, K) + T_sample), read from the other side. It
-knows nothing of acceptance: how many tokens a step yields is `acceptance`.
+This is speedup(B, K) = AL(K) T_dec(B) / (T_verify(B (K + 1)) + T_draft(B, K) + T_sample), read from the other side.
+It knows nothing of acceptance: how many tokens a step yields is `acceptance`.
 """
 
 import math
@@ -70,6 +71,8 @@ def step_seconds(costs: Costs, shape: BatchShape, *, graph_tokens: int | None) -
     seconds += shape.prefill_tokens * costs.per_prefill_token_s + shape.context_tokens * costs.per_context_token_s
     if graph_tokens is not None and shape.verify_tokens > graph_tokens:
         seconds *= costs.eager_factor
+    if shape.method is not None:
+        seconds += shape.decoding * costs.per_speculating_sequence_s
     if shape.method is not None and shape.method not in WITHOUT_MODEL:
         passes = shape.draft_tokens if shape.method in AUTOREGRESSIVE else 1
         positions = shape.decoding if shape.method in AUTOREGRESSIVE else shape.decoding * (shape.draft_tokens + 1)

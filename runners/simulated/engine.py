@@ -1,9 +1,9 @@
 """The engine's clock: runs the scheduler's steps in scaled real time and hands tokens to the waiting requests.
 
-A step that takes s seconds by the cost model ends s / time scale seconds after the one before. Deadlines are absolute, so a
-timer that fires late shortens the next wait instead of adding up. When the process cannot keep up at all (more than 0.1 s late)
-the schedule is moved and the lost time counted in `simulated:lost_time_seconds_total`: a measurement with lost time
-says more about the host than about the calibration.
+A step that takes s seconds by the cost model ends s / time scale seconds after the one before. Deadlines are
+absolute, so a timer that fires late shortens the next wait instead of adding up. When the process cannot keep up at
+all (more than 0.1 s late) the schedule is moved and the lost time counted in `simulated:lost_time_seconds_total`: a
+measurement with lost time says more about the host than about the calibration.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from runners.simulated.costs import noise_factor, step_seconds
 from runners.simulated.faults import Faults
 from runners.simulated.log import log
 from runners.simulated.metrics import Finished, Metrics
-from runners.simulated.prefix_cache import BlockPool
-from runners.simulated.scheduler import Emission, Scheduler, SequenceState
+from runners.simulated.offline import new_pool
+from runners.simulated.scheduler import Scheduler
+from runners.simulated.sequences import Emission, SequenceState
 from runners.simulated.setup import EngineSetup
 
 __all__ = ["Engine", "Stream"]
@@ -68,12 +69,7 @@ class Engine:
     def __init__(self, setup: EngineSetup, faults: Faults, *, time_scale: float, noise_seed: int) -> None:
         self._setup, self._faults = setup, faults
         self._scale, self._noise_seed = time_scale, noise_seed
-        self._pool = BlockPool(
-            setup.memory.blocks,
-            setup.block_tokens,
-            caching=setup.flags.enable_prefix_caching,
-            drop_last=setup.drop_last_block,
-        )
+        self._pool = new_pool(setup)
         self.scheduler = Scheduler(setup.limits, self._pool)
         info = {
             "block_size": str(setup.block_tokens),

@@ -6,7 +6,7 @@ SimulatedError
 └── StartupError       the engine refuses to start, with the log lines that vLLM would print
 """
 
-__all__ = ["CalibrationError", "FaultError", "SimulatedError", "StartupError"]
+__all__ = ["CalibrationError", "FaultError", "SimulatedError", "StartupError", "value_error"]
 
 
 class SimulatedError(Exception):
@@ -35,3 +35,8 @@ class StartupError(SimulatedError):
         self.exception = exception
         self.message = message
         self.in_engine = in_engine
+
+
+def value_error(message: str) -> StartupError:
+    """A configuration that the API server's own checks refuse."""
+    return StartupError("ValueError", message, in_engine=False)

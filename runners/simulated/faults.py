@@ -19,8 +19,8 @@
     grandchild              start a sleeping process in a session of its own
     disk_full               fail at start with "No space left on device"
 
-RULE is NAME OP NUMBER with OP one of >= > <= < == and NAME one of `setup.RULE_NAMES`. Rules are repeated by repeating the fault.
-Requests are counted from 1 in order of arrival; /health, /metrics and the like do not count.
+RULE is NAME OP NUMBER with OP one of >= > <= < == and NAME one of RULE_NAMES. Rules are repeated by
+repeating the fault. Requests are counted from 1 in order of arrival; /health, /metrics and the like do not count.
 """
 
 import operator
@@ -31,14 +31,22 @@ from dataclasses import dataclass
 from runners.simulated.errors import FaultError
 from runners.simulated.hashing import uniform
 
-__all__ = ["Faults", "Rule", "parse_faults"]
+__all__ = ["RULE_NAMES", "Faults", "Rule", "parse_faults"]
+
+RULE_NAMES = (
+    "block_size", "enable_prefix_caching", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
+    "max_num_seqs", "num_speculative_tokens",
+)  # fmt: skip
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt, "==": operator.eq,
 }  # fmt: skip
 _RULE = re.compile(r"([a-z_]+)(>=|<=|==|>|<)([0-9.]+)")
 _SWITCHES = ("never_ready", "no_done", "reset_lies", "wrong_output", "ignore_sigterm", "grandchild", "disk_full")
-_NUMBERS = ("exit_at_start", "exit_share", "slow_start", "hang_after", "die_after", "http_500_rate", "http_503_rate", "drop_rate", "malformed_sse")  # fmt: skip
+_NUMBERS = (
+    "exit_at_start", "exit_share", "slow_start", "hang_after", "die_after", "http_500_rate", "http_503_rate",
+    "drop_rate", "malformed_sse",
+)  # fmt: skip
 _DEFAULTS = {"exit_at_start": 1.0, "malformed_sse": 1.0}
 
 
@@ -108,8 +116,11 @@ def parse_faults(text: str) -> Faults:
 
 def _rule(name: str, text: str) -> Rule:
     match = _RULE.fullmatch(text.replace(" ", ""))
-    if match is None:
-        msg = f"SIMULATED_FAULTS holds {name}={text!r}: write it like {name}=max_num_seqs>=256"
+    if match is None or match[1] not in RULE_NAMES:
+        msg = (
+            f"SIMULATED_FAULTS holds {name}={text!r}: write it like {name}=max_num_seqs>=256, with one of "
+            f"{', '.join(RULE_NAMES)}"
+        )
         raise FaultError(msg)
     return Rule(match[1], _COMPARE[match[2]], float(match[3]))
 

@@ -1,9 +1,9 @@
 """The command line: `serve MODEL` and the flags of `vllm serve` that the simulated engine understands.
 
-Flags that have an effect land in a frozen `ServeFlags`; a list of flags that exist in vLLM but change nothing here is
-accepted and ignored; any other flag ends the process with exit code 2 and "unrecognized arguments", as in vLLM.
-`--config FILE` is read like vLLM reads it: its keys become arguments in front of those of the command line.
-Whether the values can be served is decided in `setup`.
+Flags that have an effect land in a frozen `ServeFlags`; a list of flags that exist in vLLM but change nothing here
+is accepted and ignored; any other flag ends the process with exit code 2 and "unrecognized arguments", as in vLLM.
+`--config FILE` is read like vLLM reads it: its keys become arguments in front of those of the command line. Whether
+the values can be served is decided in `setup`.
 """
 
 import argparse
@@ -30,18 +30,21 @@ DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 WITH_VALUE_WITHOUT_EFFECT = (
-    "attention-backend", "compilation-config", "cudagraph-capture-sizes", "disable-log-requests-for", "distributed-executor-backend",
-    "download-dir", "gdn-prefill-backend", "generation-config", "load-format", "logging-level", "mamba-backend", "mamba-block-size",
-    "mamba-cache-dtype", "mamba-cache-mode", "mamba-ssm-cache-dtype", "max-logprobs", "model-impl", "O", "optimization-level",
-    "performance-mode", "pipeline-parallel-size", "prefix-caching-hash-algo", "prefix-match-unit", "quantization", "reasoning-parser",
-    "root-path", "safetensors-load-strategy", "scheduling-policy", "shutdown-timeout", "stream-interval",
-    "structured-outputs-config", "tokenizer", "tokenizer-mode", "tool-call-parser", "uvicorn-log-level", "watermark",
+    "attention-backend", "compilation-config", "cudagraph-capture-sizes", "distributed-executor-backend",
+    "download-dir",
+    "gdn-prefill-backend", "generation-config", "load-format", "mamba-backend", "mamba-block-size", "mamba-cache-dtype",
+    "mamba-cache-mode", "mamba-ssm-cache-dtype", "max-logprobs", "model-impl", "O", "optimization-level",
+    "performance-mode", "pipeline-parallel-size", "prefix-caching-hash-algo", "prefix-match-unit", "quantization",
+    "reasoning-parser", "root-path", "safetensors-load-strategy", "scheduling-policy", "shutdown-timeout",
+    "stream-interval", "structured-outputs-config", "tokenizer", "tokenizer-mode", "tool-call-parser",
+    "uvicorn-log-level", "watermark",
 )  # fmt: skip
 SWITCHES_WITHOUT_EFFECT = (
-    "async-scheduling", "disable-cascade-attn", "disable-hybrid-kv-cache-manager", "disable-log-stats", "disable-uvicorn-access-log",
-    "enable-auto-tool-choice", "enable-chunked-prefill", "enable-force-include-usage", "enable-log-outputs", "enable-log-requests",
-    "enable-per-request-metrics", "enable-server-load-tracking", "kv-cache-metrics", "language-model-only",
-    "scheduler-reserve-full-isl", "skip-mm-profiling", "trust-remote-code", "use-tqdm-on-load",
+    "async-scheduling", "disable-cascade-attn", "disable-hybrid-kv-cache-manager", "disable-log-stats",
+    "disable-uvicorn-access-log", "enable-auto-tool-choice", "enable-chunked-prefill", "enable-force-include-usage",
+    "enable-log-outputs", "enable-log-requests", "enable-per-request-metrics", "enable-server-load-tracking",
+    "kv-cache-metrics", "language-model-only", "scheduler-reserve-full-isl", "skip-mm-profiling", "trust-remote-code",
+    "use-tqdm-on-load",
 )  # fmt: skip
 
 

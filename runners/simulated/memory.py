@@ -5,7 +5,8 @@
     graphs    = captured query tokens x graph bytes, taken after the cache and refused when the device is full
 
 Weights that exceed the device fail first, then a cache of no blocks, then a cache too small for one sequence of
-max_model_len, then graph capture. `--kv-cache-memory-bytes` (or VLLM_CPU_KVCACHE_SPACE on a CPU) replaces `available`.
+max_model_len, then graph capture. `--kv-cache-memory-bytes` (or VLLM_CPU_KVCACHE_SPACE on a CPU) replaces
+`available`.
 """
 
 import os
@@ -93,17 +94,18 @@ def _check(request: MemoryRequest, blocks: int, available: float, per_token: flo
     if blocks <= 1:
         raise StartupError(
             "ValueError",
-            "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+            "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing "
+            "the engine.",
         )
     usable_tokens = (blocks - 1) * request.block_tokens
     if usable_tokens < request.max_model_len:
         raise StartupError(
             "ValueError",
             f"To serve at least one request with the model's max seq len ({request.max_model_len}), "
-            f"({request.max_model_len * per_token / _GIB:.2f} GiB KV cache is needed, which is larger than the available "
-            f"KV cache memory ({available / _GIB:.2f} GiB). Based on the available memory, the estimated maximum model "
-            f"length is {usable_tokens}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when "
-            "initializing the engine.",
+            f"({request.max_model_len * per_token / _GIB:.2f} GiB KV cache is needed, which is larger than the "
+            f"available KV cache memory ({available / _GIB:.2f} GiB). Based on the available memory, the estimated "
+            f"maximum model length is {usable_tokens}. Try increasing `gpu_memory_utilization` or decreasing "
+            "`max_model_len` when initializing the engine.",
         )
 
 

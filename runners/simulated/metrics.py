@@ -1,8 +1,9 @@
 """Prometheus metrics under vLLM's names, rendered by prometheus_client.
 
-Counters that the scheduler keeps and gauges of its state are read at scrape time; histograms and request counters are observed
-as vLLM does: time to first token at the first token, the rest when a request ends. All times are wall-clock seconds as a client
-would see them, whatever the time scale. `simulated:` metrics exist in no vLLM: they say how faithful the simulation was.
+Counters that the scheduler keeps and gauges of its state are read at scrape time; histograms and request counters
+are observed as vLLM does: time to first token at the first token, the rest when a request ends. All times are
+wall-clock seconds as a client would see them, whatever the time scale. `simulated:` metrics exist in no vLLM: they
+say how faithful the simulation was.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from runners.simulated.prefix_cache import BlockPool
-from runners.simulated.scheduler import Counts, Scheduler, SequenceState
+from runners.simulated.scheduler import Scheduler
+from runners.simulated.sequences import Counts, SequenceState
 
 __all__ = ["Metrics"]
 

@@ -1,10 +1,11 @@
 """KV blocks and the prefix cache: chained block hashes, reference counts, LRU eviction, the dropped block.
 
-As in vLLM's block pool: a block whose tokens are complete is entered under a hash of its own tokens, of the block before
-it and of the request's cache salt; freed blocks keep their entry until they are needed again, the tail of a sequence
-first, the least recently freed sequence before others. A prompt's longest cached prefix is capped so that at least one token is left to
-compute, and speculation with the target's hidden states gives the last matched block back unless the release or
-`disable_eagle_block_drop` says otherwise. Block 0 is vLLM's null block and is never given out.
+As in vLLM's block pool: a block whose tokens are complete is entered under a hash of its own tokens, of the block
+before it and of the request's cache salt; freed blocks keep their entry until they are needed again, the tail of a
+sequence first, the least recently freed sequence before others. A prompt's longest cached prefix is capped so that
+at least one token is left to compute, and speculation with the target's hidden states gives the last matched block
+back unless the release or `disable_eagle_block_drop` says otherwise. Block 0 is vLLM's null block and is never
+given out.
 """
 
 from collections import OrderedDict

@@ -1,9 +1,11 @@
 """From an OpenAI request body to a sequence for the scheduler, or to the error that vLLM would answer.
 
-Reads what changes the answer or its cost: prompt or messages, max_tokens, temperature, seed, stop, ignore_eos, min_tokens,
-cache_salt, stream and stream_options. Other fields are accepted and ignored, as sampling details do not change the model here.
+Reads what changes the answer or its cost: prompt or messages, max_tokens, temperature, seed, stop, ignore_eos,
+min_tokens, cache_salt, stream and stream_options. Other fields are accepted and ignored, as sampling details do not
+change the model here.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import Any
 from runners.simulated.acceptance import conditional_curve
 from runners.simulated.calibration import Kind
 from runners.simulated.hashing import digest64, normal
-from runners.simulated.scheduler import SequenceState
+from runners.simulated.sequences import SequenceState
 from runners.simulated.setup import EngineSetup
 from runners.simulated.text import Answer, render_chat, seed_of, tokenize
 
@@ -77,50 +79,44 @@ class RequestReader:
             raise _bad(f"n is {body['n']}: the simulated engine answers with one choice", "n")
         text, prompt = self._prompt(body, chat=chat)
         max_tokens = self._max_tokens(body, len(prompt), chat=chat)
-        temperature = self._temperature(body)
         kind = next(kind for pattern, kind in self._kinds if pattern.search(text))
-        answer_seed = self._answer_seed(body, prompt, temperature)
         options = body.get("stream_options") or {}
         return ParsedRequest(
-            sequence=self._sequence(body, prompt, kind, answer_seed, temperature, max_tokens),
+            sequence=self._sequence(body, prompt, kind, max_tokens),
             max_tokens=max_tokens,
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
             continuous_usage=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
         )
 
-    def _sequence(
-        self,
-        body: Mapping[str, Any],
-        prompt: tuple[int, ...],
-        kind: Kind,
-        seed: int,
-        temperature: float,
-        max_tokens: int,
-    ) -> SequenceState:
-        natural = round(kind.output_tokens * 2.718281828459045 ** (kind.output_sigma * normal(seed, _LENGTH_STREAM)))
-        natural = max(natural, int(body.get("min_tokens") or 0), 1)
-        ends = not body.get("ignore_eos") and natural <= max_tokens
-        stop = body.get("stop") or ()
-        stop = (stop,) if isinstance(stop, str) else tuple(map(str, stop))
-        answer = Answer(seed, natural if ends else max_tokens, closed=ends, stop=stop, corrupt=self._corrupt)
+    def _sequence(self, body: Mapping[str, Any], prompt: tuple[int, ...], kind: Kind, max_tokens: int) -> SequenceState:
+        temperature = self._temperature(body)
+        seed = self._answer_seed(body, prompt, temperature)
         speculation, draft = self._setup.speculation, self._setup.calibration.draft
 
         def curve(cached_share: float) -> tuple[float, ...]:
-            assert speculation is not None  # noqa: S101 - only called with speculation on
+            if speculation is None:
+                return ()
             return conditional_curve(
                 kind, draft, speculation, temperature=temperature, seed=seed, cached_share=cached_share
             )
 
-        salt = str(body.get("cache_salt") or "")
         return SequenceState(
             prompt=prompt,
-            answer=answer,
+            answer=self._answer(body, kind, seed, max_tokens),
             seed=seed,
-            salt=digest64(salt.encode()) >> 3,
+            salt=digest64(str(body.get("cache_salt") or "").encode()),
             context_half_tokens=kind.context_half_tokens,
-            on_cached=curve if speculation is not None else None,
+            curve_for=curve,
         )
+
+    def _answer(self, body: Mapping[str, Any], kind: Kind, seed: int, max_tokens: int) -> Answer:
+        natural = round(kind.output_tokens * math.exp(kind.output_sigma * normal(seed, _LENGTH_STREAM)))
+        natural = max(natural, int(body.get("min_tokens") or 0), 1)
+        ends = not body.get("ignore_eos") and natural <= max_tokens
+        stop = body.get("stop") or ()
+        stop = (stop,) if isinstance(stop, str) else tuple(map(str, stop))
+        return Answer(seed, natural if ends else max_tokens, closed=ends, stop=stop, corrupt=self._corrupt)
 
     def _prompt(self, body: Mapping[str, Any], *, chat: bool) -> tuple[str, tuple[int, ...]]:
         if chat:
@@ -143,8 +139,9 @@ class RequestReader:
         room = limit - prompt_tokens
         if room < 1:
             raise _bad(
-                f"This model's maximum context length is {limit} tokens. However, your prompt contains {prompt_tokens} input "
-                "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt.",
+                f"This model's maximum context length is {limit} tokens. However, your prompt contains "
+                f"{prompt_tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce "
+                "the length of the input prompt.",
                 "input_tokens",
             )
         asked = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -154,9 +151,9 @@ class RequestReader:
             raise _bad(f"max_tokens must be at least 1, got {asked}.", "max_tokens")
         if asked > room:
             raise _bad(
-                f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens and your "
-                f"prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + asked} tokens. Please reduce "
-                "the length of the input prompt or the number of requested output tokens.",
+                f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens "
+                f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + asked} "
+                "tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
                 "input_tokens",
             )
         return asked
@@ -170,7 +167,7 @@ class RequestReader:
         return float(value)
 
     def _answer_seed(self, body: Mapping[str, Any], prompt: tuple[int, ...], temperature: float) -> int:
-        """Greedy answers depend on the prompt alone; sampled ones on the seed, else on how often the prompt came before."""
+        """Greedy answers depend on the prompt alone, sampled ones on the seed or else on how often the prompt came."""
         base = seed_of(prompt)
         if temperature == 0:
             return seed_of(prompt, _GREEDY_SEED)

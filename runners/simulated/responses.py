@@ -1,6 +1,7 @@
 """JSON of answers: whole responses, stream chunks, usage and errors, in vLLM's shapes.
 
-A stream chunk carries all tokens that came out of one verify step. Chat streams open with a chunk that holds only the role.
+A stream chunk carries all tokens that came out of one verify step. Chat streams open with a chunk that holds only
+the role.
 """
 
 import time

@@ -1,113 +1,21 @@
 """The scheduler: continuous batching in steps, in simulated time and without any I/O.
 
-As in vLLM V1: every step first serves the running sequences in order of arrival (1 + K query tokens for a decoding one,
-as much of the prompt as the token budget allows for a prefilling one), then admits waiting ones while max_num_seqs, the budget
-and the KV blocks allow. When blocks run out the youngest running sequence is preempted: it loses its blocks and starts again at the
-head of the queue. `plan` decides and says how long the step takes; `commit` applies it and says which tokens came out.
-The caller (`engine`) lets time pass in between. Time stamps are the caller's.
+As in vLLM V1: every step first serves the running sequences in order of arrival (1 + K query tokens for a decoding
+one, as much of the prompt as the token budget allows for a prefilling one), then admits waiting ones while
+max_num_seqs, the budget and the KV blocks allow. When blocks run out the youngest running sequence is preempted: it
+loses its blocks and starts again at the head of the queue. `plan` decides, `shape` describes the step for the cost
+model, `commit` applies it and says which tokens came out; the caller (`engine`, `offline`) lets time pass in between.
+Time stamps are the caller's.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from runners.simulated.acceptance import accepted_tokens
 from runners.simulated.costs import BatchShape
 from runners.simulated.prefix_cache import BlockPool, chain_hashes
-from runners.simulated.text import Answer
+from runners.simulated.sequences import Counts, Emission, Limits, SequenceState, Step
 
-__all__ = ["Counts", "Emission", "Limits", "Scheduler", "SequenceState", "Step"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the configuration allows in one step."""
-
-    max_sequences: int
-    max_step_tokens: int
-    long_prefill_tokens: int = 0
-    """Largest prefill chunk of one sequence in one step; 0 means no limit of its own."""
-    method: str | None = None
-    draft_tokens: int = 0
-    """K; 0 without speculation."""
-    schedule: tuple[tuple[int, int, int], ...] = ()
-    """num_speculative_tokens_per_batch_size: (first, last, K), batch sizes inclusive."""
-
-    def drafts(self, batch: int) -> int:
-        """K for a batch of decoding sequences; gaps of the schedule carry the value before them."""
-        drafts = self.draft_tokens
-        for first, _, value in self.schedule:
-            if batch >= first:
-                drafts = min(value, self.draft_tokens)
-        return drafts
-
-
-@dataclass(slots=True, eq=False)
-class SequenceState:
-    """One request inside the engine."""
-
-    prompt: tuple[int, ...]
-    answer: Answer
-    seed: int
-    salt: int
-    curve: tuple[float, ...] = ()
-    """Conditional acceptance of positions 1..K."""
-    context_half_tokens: int = 0
-    on_cached: Callable[[float], tuple[float, ...]] | None = None
-    """Gives the curve again once the cached share of the prompt is known."""
-    emitted: int = 0
-    computed: int = 0
-    cached: int = 0
-    """Prompt tokens that came from the prefix cache at the first admission."""
-    preemptions: int = 0
-    aborted: bool = False
-    blocks: list[int] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)
-    entered: int = 0
-    queued_s: float = 0.0
-    scheduled_s: float | None = None
-    first_token_s: float | None = None
-
-    @property
-    def length(self) -> int:
-        """Tokens known so far: prompt and answer."""
-        return len(self.prompt) + self.emitted
-
-    @property
-    def decoding(self) -> bool:
-        """Whether all but the newest token are in the KV cache, so that the next step verifies drafts."""
-        return self.emitted > 0 and self.computed >= self.length - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """Tokens that one sequence got in a step; `finished` when they were its last."""
-
-    sequence: SequenceState
-    tokens: int
-    finished: bool
-
-
-@dataclass(slots=True)
-class Step:
-    """A planned step: which sequences run, each with its number of query tokens."""
-
-    decoding: list[tuple[SequenceState, int]]
-    """Query tokens: the newest token and its drafts."""
-    prefilling: list[tuple[SequenceState, int]]
-
-
-@dataclass(slots=True)
-class Counts:
-    """Counters that only the scheduler can keep; the engine reads them into its metrics."""
-
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    accepted_at: list[int] = field(default_factory=list)
-    preemptions: int = 0
-    cache_queries: int = 0
-    cache_hits: int = 0
+__all__ = ["Scheduler"]
 
 
 class Scheduler:
@@ -205,8 +113,8 @@ class Scheduler:
         sequence.cached = computed
         self.counts.cache_queries += sequence.length
         self.counts.cache_hits += computed
-        if sequence.on_cached is not None:
-            sequence.curve = sequence.on_cached(computed / max(1, len(sequence.prompt)))
+        if sequence.curve_for is not None:
+            sequence.curve = sequence.curve_for(computed / max(1, len(sequence.prompt)))
 
     @property
     def _lookahead(self) -> int:

@@ -1,9 +1,9 @@
 """Tokens and text: a prefix-stable tokeniser and answers that are functions of the prompt.
 
-A token is a piece of text: up to five letters with the space before them, up to three digits, or one other character.
-The pieces of a text are the pieces of its prefix plus more (but for the last one), which is what prefix caching needs.
-Answers are made of words that are exactly one token each, so that an answer sent back in the next turn is tokenised
-into the tokens that were generated. Nothing here knows about speculation or time.
+A token is a piece of text: up to five letters with the space before them, up to three digits, or one other
+character. The pieces of a text are the pieces of its prefix plus more (but for the last one), which is what prefix
+caching needs. Answers are made of words that are exactly one token each, so that an answer sent back in the next
+turn is tokenised into the tokens that were generated. Nothing here knows about speculation or time.
 """
 
 import re

@@ -1,38 +1,57 @@
-"""Whether the four top-level packages are really ours: another distribution may ship one of the same name."""
+"""Whether the four top-level packages are really ours: another distribution may ship one of the same name.
 
+Both pip and uv let two distributions write the same file without a word, so the first sign would be a strange import
+error in the middle of a study. The check costs a millisecond; only when it fails are all distributions searched for
+the culprit.
+"""
+
+import base64
+import hashlib
 from importlib import metadata, util
+from pathlib import Path
 
 PACKAGES = ("tuner", "search_spaces", "workloads", "runners")
 DISTRIBUTION = "dflash-tuner"
 
 
 def intruder() -> str | None:
-    """One sentence naming what shadows us, or None when all is well. Costs a few milliseconds."""
-    for package in PACKAGES:
-        spec = util.find_spec(package)
-        if spec is None or spec.origin is None:
-            return (
-                f"the package {package!r} is damaged (another package that ships it was removed?); "
-                f"run `pip install --force-reinstall --no-deps {DISTRIBUTION}`"
-            )
-    owners = _owners()
-    for package in PACKAGES:
-        others = owners.get(package, set()) - {DISTRIBUTION}
-        if others:
-            return (
-                f"{' and '.join(sorted(others))} also installs a top-level package {package!r} into this environment; "
-                f"install {DISTRIBUTION} into one of its own (pipx install {DISTRIBUTION})"
-            )
+    """One sentence naming what shadows or damaged us, or None when all is well."""
+    origins = {name: spec.origin if (spec := util.find_spec(name)) else None for name in PACKAGES}
+    roots = {name: Path(origin).parents[1] for name, origin in origins.items() if origin}
+    recorded = _recorded_hashes()
+    for name in PACKAGES:
+        origin = origins[name]
+        if origin is None or roots[name] != roots.get("tuner") or _is_foreign(name, Path(origin), recorded):
+            return _sentence(name, origin)
     return None
 
 
-def _owners() -> dict[str, set[str]]:
-    """Which distributions ship our packages, by their recorded files."""
-    owners: dict[str, set[str]] = {}
-    for distribution in metadata.distributions():
-        name = (distribution.name or "").lower().replace("_", "-")
-        text = distribution.read_text("RECORD") or ""
-        for package in PACKAGES:
-            if f"\n{package}/__init__.py," in f"\n{text}":
-                owners.setdefault(package, set()).add(name)
-    return owners
+def _recorded_hashes() -> dict[str, str]:
+    """Hashes that our own installation recorded for the packages' `__init__.py`; empty for an editable install."""
+    try:
+        record = metadata.distribution(DISTRIBUTION).read_text("RECORD") or ""
+    except metadata.PackageNotFoundError:
+        return {}
+    rows = (line.split(",") for line in record.splitlines() if "/__init__.py,sha256=" in line)
+    return {row[0].removesuffix("/__init__.py"): row[1].removeprefix("sha256=") for row in rows}
+
+
+def _is_foreign(name: str, origin: Path, recorded: dict[str, str]) -> bool:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(origin.read_bytes()).digest()).rstrip(b"=").decode()
+    return recorded.get(name, digest) != digest
+
+
+def _sentence(name: str, origin: str | None) -> str:
+    owners = sorted(
+        distribution.name
+        for distribution in metadata.distributions()
+        if distribution.name != DISTRIBUTION
+        and f"\n{name}/__init__.py," in f"\n{distribution.read_text('RECORD') or ''}"
+    )
+    if owners:
+        return (
+            f"{' and '.join(owners)} also installs a top-level package {name!r} into this environment; "
+            f"install {DISTRIBUTION} into an environment of its own, for example with `pipx install {DISTRIBUTION}`"
+        )
+    place = f"comes from {origin}" if origin else "is damaged (was another package that ships it removed?)"
+    return f"the package {name!r} {place}; run `pip install --force-reinstall --no-deps {DISTRIBUTION}`"

@@ -12,6 +12,8 @@ from tuner.output_check import check_outputs
 from tuner.records import Effect, Measurement, OutputCheck, Recommendation, TrialRecord
 from tuner.stats import paired_gain
 
+# Run-to-run noise of one engine is 1 to 3 percent; nearer than this, the configuration that changes less is preferred.
+CLOSE_CALL = 0.02
 SEARCH_PHASES = ("baseline", "recipe", "seed", "search")
 
 
@@ -43,11 +45,14 @@ class _Candidate:
 
 
 def shortlist(condition: str, records: Sequence[TrialRecord], rules: Rules, *, count: int) -> list[TrialRecord]:
-    """The best few of the search that beat the baseline and meet every SLO, best first."""
+    """The best few of the search that beat the baseline and meet every SLO, best first.
+
+    Close calls go to the configuration that sets fewer knobs: it is easier to keep, and no worse as far as one can tell.
+    """
     baseline = next((r for r in records if r.plan.phase == "baseline"), None)
     base = _value(baseline, condition, rules) if baseline else None
     base_ok = baseline is not None and _meets_slos(baseline.measurements.get(condition), rules)
-    ranked: list[tuple[float, int, TrialRecord]] = []
+    ranked: list[tuple[float, TrialRecord]] = []
     for record in records:
         value = _value(record, condition, rules)
         if record.plan.phase not in SEARCH_PHASES or record is baseline or value is None:
@@ -56,8 +61,15 @@ def shortlist(condition: str, records: Sequence[TrialRecord], rules: Rules, *, c
             continue
         gain = rules.objective.gain(value, base) if base else math.inf
         if gain > 1 or not base_ok:
-            ranked.append((-gain, record.plan.number, record))
-    return [record for _, _, record in sorted(ranked, key=lambda row: row[:2])][:count]
+            ranked.append((gain, record))
+    chosen: list[TrialRecord] = []
+    while ranked and len(chosen) < count:
+        best = max(gain for gain, _ in ranked)
+        close = [(gain, record) for gain, record in ranked if gain >= best * (1 - CLOSE_CALL)]
+        pick = min(close, key=lambda row: (len(row[1].plan.serve_config.identity), -row[0], row[1].plan.number))
+        chosen.append(pick[1])
+        ranked.remove(pick)
+    return chosen
 
 
 def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules) -> Recommendation:

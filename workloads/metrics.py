@@ -133,6 +133,7 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
     Raises:
         WorkloadError: if an SLO is on anything else.
     """
+    _check_slo(slo or {})
     outcomes = result.outcomes
     completed = [outcome for outcome in outcomes if outcome.error is None]
     windows = block_windows(outcomes, open_loop=result.load.is_open_loop)
@@ -184,7 +185,8 @@ def block_windows(outcomes: Sequence[RequestOutcome], *, open_loop: bool) -> dic
         end_s = max(ends_s)
     else:
         last_sent_s = max(outcome.sent_s for outcome in outcomes if outcome.sent_s is not None)
-        end_s = min(end for end in ends_s if end >= last_sent_s)
+        # Strictly later: a completion at that very instant is the one that made room for the last sending.
+        end_s = min((end for end in ends_s if end > last_sent_s), default=last_sent_s)
     order = sorted(starts_s, key=lambda block: (starts_s[block], block))
     bounds_s = [starts_s[block] for block in order] + [end_s]
     return {block: (bounds_s[place], bounds_s[place + 1]) for place, block in enumerate(order)}
@@ -286,18 +288,18 @@ def _chunk_gaps(outcomes: Iterable[RequestOutcome]) -> tuple[list[float], float 
 
 def _meets(outcome: RequestOutcome, slo: Mapping[str, float]) -> bool:
     """Whether a successful request kept every limit. Fewer than two tokens have no time per token to break one."""
-    for name, limit_s in slo.items():
-        if name == "ttft_s":
-            value = outcome.e2e_s if outcome.ttft_s is None else outcome.ttft_s
-        elif name == "tpot_s":
-            value = outcome.tpot_s or 0.0
-        elif name == "e2e_s":
-            value = outcome.e2e_s
-        else:
+    values = {
+        "ttft_s": outcome.e2e_s if outcome.ttft_s is None else outcome.ttft_s,
+        "tpot_s": outcome.tpot_s or 0.0,
+        "e2e_s": outcome.e2e_s,
+    }
+    return all((value := values[name]) is not None and value <= limit_s for name, limit_s in slo.items())
+
+
+def _check_slo(slo: Mapping[str, float]) -> None:
+    for name in slo:
+        if name not in SLO_KEYS:
             raise WorkloadError(f'an SLO on "{name}" cannot be judged per request; use one of {", ".join(SLO_KEYS)}')
-        if value is None or value > limit_s:
-            return False
-    return True
 
 
 def _distribution(values: Iterable[float | None]) -> Distribution | None:

@@ -34,7 +34,9 @@ class OpenAIBatchFormat:
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
-    value = record.get(field)
+    if field not in record:
+        raise LineError(f'the required field "{field}" is missing')
+    value = record[field]
     if not isinstance(value, str) or not value:
         raise LineError(f'"{field}" is {value!r}; it must be a text and not empty')
     return value

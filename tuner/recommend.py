@@ -24,7 +24,6 @@ class Rules:
     objective: Objective
     slos: tuple[Slo, ...]
     confidence: float
-    seed: int
     simulated: bool
     temperature_searched: bool
 
@@ -47,7 +46,7 @@ class _Candidate:
 def shortlist(condition: str, records: Sequence[TrialRecord], rules: Rules, *, count: int) -> list[TrialRecord]:
     """The best few of the search that beat the baseline and meet every SLO, best first.
 
-    Close calls go to the configuration that sets fewer knobs: it is easier to keep, and no worse as far as one can tell.
+    Close calls go to the configuration that sets fewer knobs: easier to keep, and no worse as far as one can tell.
     """
     baseline = next((r for r in records if r.plan.phase == "baseline"), None)
     base = _value(baseline, condition, rules) if baseline else None
@@ -91,7 +90,7 @@ def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules
     base_meets = all(_meets_slos(m, rules) for m in base.values())
     if best is not None and best.acceptable and (best.effect.low > 1 or not base_meets):
         return _change(condition, best, baseline, base, rules)
-    return _stay(condition, best, baseline, base, rules, base_meets=base_meets)
+    return _stay(condition, best, baseline, base, rules, base_meets=base_meets, unconfirmed=len(others))
 
 
 def _change(
@@ -132,10 +131,13 @@ def _stay(
     rules: Rules,
     *,
     base_meets: bool,
+    unconfirmed: int,
 ) -> Recommendation:
     metrics = _mean_metrics(base.values())
     config = baseline[0].plan.serve_config
-    if best is None:
+    if best is None and unconfirmed:
+        reason = f"no candidate of {unconfirmed} has two valid confirmation rounds beside the baseline's"
+    elif best is None:
         reason = "no configuration of the search did better than the baseline"
     elif best.outputs.verdict == "changed":
         o = best.outputs
@@ -150,7 +152,7 @@ def _stay(
     return Recommendation(
         condition=condition.key,
         profile=condition.profile,
-        verdict="keep" if best is None else "no reliable gain",
+        verdict="keep" if best is None and not unconfirmed else "no reliable gain",
         serve_config=config,
         baseline=config,
         objective=rules.objective.metric,
@@ -173,12 +175,11 @@ def _candidate(
 ) -> _Candidate | None:
     found = _valid(trials, condition)
     rounds = sorted(set(found) & set(base))
-    if not rounds:
-        return None
     ratios = np.array([_block_ratios(found[r], base[r], rules.objective) for r in rounds])
-    if not np.isfinite(ratios).any():
+    if np.isfinite(ratios).any(axis=-1).sum() < 2:
+        # One launch says nothing about how much launches differ.
         return None
-    interval = paired_gain(ratios, confidence=confidence, seed=rules.seed)
+    interval = paired_gain(ratios, confidence=confidence)
     return _Candidate(
         trials=trials,
         measurements=[found[r] for r in rounds],

@@ -45,6 +45,8 @@ class Knob(BaseModel):
         is_range = self.low is not None and self.high is not None
         if is_range == (self.choices is not None):
             raise ValueError("give either choices or both low and high")
+        if isinstance(self.high, int) and self.low is not None and self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}")
         if self.choices is not None and len(set(map(repr, self.choices))) != len(self.choices):
             raise ValueError(f"choices {list(self.choices)} repeat a value")
         if not self.choices and self.choices is not None:

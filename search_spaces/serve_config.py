@@ -89,10 +89,10 @@ def parse_engine_args(tokens: Sequence[str]) -> dict[str, Argument]:
     flag = None
     for token in tokens:
         if token.startswith("--"):
-            flag, _, value = token[2:].partition("=")
+            flag, equals, value = token[2:].partition("=")
             if flag in OWNED_BY_LAUNCHER:
                 raise EngineArgumentError(f"engine argument --{flag} is set by the tuner for each launch; leave it out")
-            if value:
+            if equals:
                 parsed[flag] = _typed(value)
                 flag = None
             else:
@@ -117,9 +117,11 @@ def _typed(text: str) -> Argument:
         return loaded
     for convert in (int, float):
         try:
-            return convert(text)
+            number = convert(text)
         except ValueError:
             continue
+        # "1e5" may be a revision and "0.90" must reach the engine as it was written.
+        return number if str(number) == text and text[-1].isdigit() else text
     return text
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from search_spaces import rules
 from search_spaces.errors import SpaceFileError
@@ -32,13 +32,29 @@ class SearchSpace(BaseModel):
         default=(), description="knob values to measure first; names stand for K"
     )
 
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        """A misspelt name would silently tune something else than its author meant."""
+        named = {f"fixed.{name}": name for name in self.fixed}
+        named |= {f"seeds.{i}.{name}": name for i, seed in enumerate(self.seeds) for name in seed}
+        named |= {
+            f"knobs.{knob}.when.{name}": name
+            for knob, found in self.knobs.items()
+            for name, allowed in found.when.items()
+            if None not in allowed
+        }
+        unknown = [where for where, name in named.items() if name not in self.knobs]
+        if unknown:
+            raise ValueError(f"{unknown[0]} names no knob; the knobs are {', '.join(self.knobs)}")
+        return self
+
     def resolve(
         self, facts: rules.Facts, *, fixed_args: Mapping[str, Argument], env: Mapping[str, str]
     ) -> "ResolvedSpace":
         """Fixes everything that draft and release decide.
 
         Raises:
-            SpaceFileError: K is open but the draft's block is unknown, or nothing is left to tune.
+            SpaceFileError: K is open but the draft's block is unknown or too short for the range.
         """
         limit = facts.draft.max_speculative_tokens if facts.draft else None
         knobs = {}
@@ -52,7 +68,7 @@ class SearchSpace(BaseModel):
             knobs[name] = _resolve_range(name, knob, limit)
         symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, (limit or 1) // 2)}
         seeds = tuple(
-            {name: symbols.get(value, value) for name, value in seed.items() if name in knobs}
+            {name: symbols.get(value, value) for name, value in {**seed, **self.fixed}.items() if name in knobs}
             for seed in self.seeds
             if facts.draft is not None or seed.get("method") in (None, "none")
         )
@@ -84,8 +100,8 @@ class ResolvedSpace:
         return total
 
     def baseline(self) -> dict[str, Scalar]:
-        """vLLM's own defaults without speculation."""
-        return self.complete({})
+        """vLLM's own defaults without speculation, whatever else the space holds fixed."""
+        return self.complete({"method": "none"} if "method" in self.knobs else {})
 
     def recipe(self) -> dict[str, Scalar] | None:
         """The vendor's recipe: the longest K, prefix caching on, a token budget that holds every draft.
@@ -98,6 +114,7 @@ class ResolvedSpace:
             "method": "dflash",
             "num_speculative_tokens": self.facts.draft.max_speculative_tokens,
             "prefix_caching": True,
+            **self.fixed,
         }
         recipe = self.complete(values)
         if rules.token_budget_holds_drafts(recipe, self.facts):
@@ -157,10 +174,12 @@ def load_space(name_or_path: str) -> SearchSpace:
     Raises:
         SpaceFileError: no such preset or file, or the content is not a search space.
     """
-    return _parse(_read(name_or_path), name_or_path)
+    return _parse(_read(name_or_path, ()), name_or_path)
 
 
-def _read(name_or_path: str) -> dict[str, Any]:
+def _read(name_or_path: str, children: tuple[str, ...]) -> dict[str, Any]:
+    if name_or_path in children:
+        raise SpaceFileError(f"{children[0]}: extends itself ({' -> '.join((*children, name_or_path))})")
     if name_or_path in preset_names():
         text = resources.files("search_spaces.presets").joinpath(f"{name_or_path}.yaml").read_text(encoding="utf-8")
     else:
@@ -169,26 +188,32 @@ def _read(name_or_path: str) -> dict[str, Any]:
             raise SpaceFileError(
                 f"search space {name_or_path!r}: no such file, and not one of the presets {', '.join(preset_names())}"
             )
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpaceFileError(f"{name_or_path}: cannot be read ({error})") from error
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SpaceFileError(f"{name_or_path}: not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(document, dict):
         raise SpaceFileError(f"{name_or_path}: must be a mapping with name and knobs, not {type(document).__name__}")
-    return _inherit(document)
+    return _inherit(document, (*children, name_or_path))
 
 
-def _inherit(document: dict[str, Any]) -> dict[str, Any]:
-    """Merges the parent's knobs under the child's; `remove: true` drops one."""
+def _inherit(document: dict[str, Any], children: tuple[str, ...]) -> dict[str, Any]:
+    """Merges the parent's knobs under the child's; `remove: true` drops one and what was inherited about it."""
     parent_name = document.pop("extends", None)
     knobs = document.get("knobs") or {}
-    parent = _read(parent_name) if parent_name else {"knobs": {}}
+    if not isinstance(knobs, dict) or not all(isinstance(changes, dict | None) for changes in knobs.values()):
+        raise SpaceFileError(f"{children[-1]}: knobs: must map names to mappings such as {{choices: [16, 32]}}")
+    parent = _read(str(parent_name), children) if parent_name else {"knobs": {}}
     merged: dict[str, Any] = dict(parent["knobs"])
     for name, changes in knobs.items():
         changed = dict(changes or {})
         if changed.pop("remove", False):
             merged.pop(name, None)
+            parent = _without(name, parent)
             continue
         inherited = dict(merged.get(name, {}))
         if "choices" in changed:
@@ -198,6 +223,13 @@ def _inherit(document: dict[str, Any]) -> dict[str, Any]:
             inherited.pop("choices", None)
         merged[name] = {**inherited, **changed}
     return {**parent, **document, "knobs": merged}
+
+
+def _without(removed: str, parent: dict[str, Any]) -> dict[str, Any]:
+    """A parent whose starting points no longer name a knob that its child removed."""
+    seeds = [{name: value for name, value in seed.items() if name != removed} for seed in parent.get("seeds", ())]
+    fixed = {name: value for name, value in parent.get("fixed", {}).items() if name != removed}
+    return {**parent, "seeds": seeds, "fixed": fixed}
 
 
 def _parse(document: dict[str, Any], source: str) -> SearchSpace:
@@ -217,6 +249,8 @@ def _resolve_range(name: str, knob: Knob, limit: int | None) -> Knob:
             f"{name} has no upper end: the draft's config.json names no block_size; "
             "set a number in the search space (knobs: {num_speculative_tokens: {low: 1, high: 7}})"
         )
+    if knob.low is not None and knob.low > limit:
+        raise SpaceFileError(f"{name}: low is {knob.low}, but the draft's block allows {limit} at most; lower it")
     return knob.model_copy(update={"high": limit})
 
 

@@ -1,9 +1,7 @@
 """Numbers that follow from what a replay observed. Pure: nothing here sends, waits or reads a clock.
 
-Block windows divide one continuous run, so that blocks can be compared without pauses between them: a block's window
-opens when its first request is sent and closes when the next block's is. The last window of a closed loop closes at
-the first completion at which no request is left to be sent, before the load falls; that of an open loop at the last
-completion. The tokens of a window are those that arrived in it, whichever request they belong to.
+Latencies are of single requests and follow vLLM's definitions; throughput is of windows of time, see `windows.py`.
+Whether a measurement is valid is the caller's to judge, from the lags and the load reported here.
 """
 
 import math
@@ -12,14 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from workloads.errors import WorkloadError
 from workloads.outcome import RequestOutcome
 from workloads.replay import ReplayResult
+from workloads.windows import (
+    Arrivals,
+    Window,
+    block_windows,
+    in_flight_mean,
+    own_times_s,
+    peak_span,
+    token_arrivals,
+    tokens_in,
+    union,
+)
 
-Floats = npt.NDArray[np.float64]
-Window = tuple[float, float]
 SLO_KEYS = ("ttft_s", "tpot_s", "e2e_s")
 
 
@@ -42,7 +48,11 @@ class BlockMetrics:
     Attributes:
         block: Its position in the sequence given to the replay.
         window_s: Length of its window; 0 if no request of it was sent.
-        output_tok_s: Tokens that arrived in the window per second; None for an empty window.
+        output_tok_s: Tokens of whichever request that arrived in the window, per second; None for an empty window.
+            Means nothing when the block has fewer sessions than requests were in flight.
+        own_s: The block's share of the time at full load: each moment divided equally among the requests in flight.
+        own_tok_s: Tokens of the block's own requests at full load per second of its own time: the figure to pair
+            blocks by, because it is about the same requests whatever else was running. None without such time.
         requests: Requests of the block.
         failed: Those of them that failed.
         ttft_s: Of the block's own successful requests, as are the next two; None if there is none to measure.
@@ -53,6 +63,8 @@ class BlockMetrics:
     block: int
     window_s: float
     output_tok_s: float | None
+    own_s: float
+    own_tok_s: float | None
     requests: int
     failed: int
     ttft_s: Distribution | None
@@ -137,9 +149,9 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
     outcomes = result.outcomes
     completed = [outcome for outcome in outcomes if outcome.error is None]
     windows = block_windows(outcomes, open_loop=result.load.is_open_loop)
-    union = _union(windows)
-    length_s = union[1] - union[0] if union else 0.0
-    arrivals = _token_arrivals(outcomes)
+    whole = union(windows)
+    length_s = whole[1] - whole[0] if whole else 0.0
+    tokens = tokens_in(token_arrivals(outcomes), whole, closed=True) if whole else 0.0
     good = None if not slo else sum(_meets(outcome, slo) for outcome in completed)
     gaps_s, tokens_per_chunk = _chunk_gaps(completed)
     return ReplayMetrics(
@@ -149,8 +161,8 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
         errors=dict(Counter(outcome.error for outcome in outcomes if outcome.error is not None)),
         duration_s=result.duration_s,
         window_s=length_s,
-        output_tok_s=_rate(_tokens_in(arrivals, union, closed=True), length_s),
-        request_rate=_rate(_completions_in(completed, union), length_s),
+        output_tok_s=_rate(tokens, length_s),
+        request_rate=_rate(_completions_in(completed, whole), length_s),
         prompt_tokens=sum(outcome.prompt_tokens or 0 for outcome in outcomes),
         completion_tokens=sum(outcome.completion_tokens for outcome in outcomes),
         cached_tokens=_sum_known(outcome.cached_tokens for outcome in outcomes),
@@ -162,118 +174,59 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
         e2e_scheduled_s=_distribution(o.e2e_scheduled_s for o in completed if result.load.is_open_loop),
         goodput_share=None if good is None or not outcomes else good / len(outcomes),
         goodput_rate=None if good is None else _rate(good, result.duration_s),
-        in_flight_mean=in_flight_mean(outcomes, union) if union else None,
-        full_load_s=union if result.load.is_open_loop else _peak_span(outcomes),
+        in_flight_mean=in_flight_mean(outcomes, whole) if whole else None,
+        full_load_s=whole if result.load.is_open_loop else peak_span(outcomes),
         send_lag_s=_distribution(lag for lag in result.send_lag_s if not math.isnan(lag)),
         loop_lag_s=_distribution(result.loop_lag_s),
         client_cpu_share=result.client_cpu_s / result.duration_s if result.duration_s else 0.0,
         chunk_tokens_estimated=any(outcome.chunk_tokens_estimated for outcome in outcomes),
-        blocks=_blocks(outcomes, windows, arrivals),
+        blocks=_blocks(outcomes, windows),
     )
 
 
-def block_windows(outcomes: Sequence[RequestOutcome], *, open_loop: bool) -> dict[int, Window]:
-    """Start and end of each block's window, by block; blocks of which nothing was sent have none."""
-    starts_s: dict[int, float] = {}
-    for outcome in outcomes:
-        if outcome.sent_s is not None:
-            starts_s[outcome.block] = min(outcome.sent_s, starts_s.get(outcome.block, math.inf))
-    if not starts_s:
-        return {}
-    ends_s = [outcome.end_s for outcome in outcomes if outcome.sent_s is not None]
-    if open_loop:
-        end_s = max(ends_s)
-    else:
-        last_sent_s = max(outcome.sent_s for outcome in outcomes if outcome.sent_s is not None)
-        # Strictly later: a completion at that very instant is the one that made room for the last sending.
-        end_s = min((end for end in ends_s if end > last_sent_s), default=last_sent_s)
-    order = sorted(starts_s, key=lambda block: (starts_s[block], block))
-    bounds_s = [starts_s[block] for block in order] + [end_s]
-    return {block: (bounds_s[place], bounds_s[place + 1]) for place, block in enumerate(order)}
-
-
-def in_flight_mean(outcomes: Iterable[RequestOutcome], window: Window) -> float | None:
-    """Mean number of requests in flight during `window`; None for an empty one."""
-    start_s, end_s = window
-    busy_s = sum(
-        max(0.0, min(outcome.end_s, end_s) - max(outcome.sent_s, start_s))
-        for outcome in outcomes
-        if outcome.sent_s is not None
-    )
-    return _rate(busy_s, end_s - start_s)
-
-
-def _blocks(
-    outcomes: Sequence[RequestOutcome], windows: Mapping[int, Window], arrivals: tuple[Floats, Floats]
-) -> tuple[BlockMetrics, ...]:
+def _blocks(outcomes: Sequence[RequestOutcome], windows: Mapping[int, Window]) -> tuple[BlockMetrics, ...]:
     by_block: dict[int, list[RequestOutcome]] = {}
     for outcome in outcomes:
         by_block.setdefault(outcome.block, []).append(outcome)
-    last = max(windows.values(), key=lambda window: window[1], default=None)
-    blocks = []
-    for block, own in sorted(by_block.items()):
-        window = windows.get(block)
-        length_s = window[1] - window[0] if window else 0.0
-        completed = [outcome for outcome in own if outcome.error is None]
-        blocks.append(
-            BlockMetrics(
-                block=block,
-                window_s=length_s,
-                output_tok_s=_rate(_tokens_in(arrivals, window, closed=window == last), length_s),
-                requests=len(own),
-                failed=len(own) - len(completed),
-                ttft_s=_distribution(outcome.ttft_s for outcome in completed),
-                tpot_s=_distribution(outcome.tpot_s for outcome in completed),
-                e2e_s=_distribution(outcome.e2e_s for outcome in completed),
-            )
-        )
-    return tuple(blocks)
+    whole = union(windows)
+    own_s = own_times_s(outcomes, whole) if whole else {}
+    arrivals = token_arrivals(outcomes)
+    return tuple(
+        _block(block, own, windows.get(block), whole=whole, own_s=own_s.get(block, 0.0), arrivals=arrivals)
+        for block, own in sorted(by_block.items())
+    )
 
 
-def _token_arrivals(outcomes: Sequence[RequestOutcome]) -> tuple[Floats, Floats]:
-    """Arrival times in order, and the number of tokens that had arrived by each of them."""
-    with_tokens = [outcome for outcome in outcomes if outcome.chunk_s]
-    if not with_tokens:
-        return np.empty(0), np.empty(0)
-    times_s = np.concatenate([np.asarray(outcome.chunk_s) for outcome in with_tokens])
-    tokens = np.concatenate([np.diff(np.asarray(outcome.chunk_tokens), prepend=0) for outcome in with_tokens])
-    order = np.argsort(times_s, kind="stable")
-    return times_s[order], np.cumsum(tokens[order]).astype(np.float64)
-
-
-def _tokens_in(arrivals: tuple[Floats, Floats], window: Window | None, *, closed: bool) -> float:
-    """Tokens that arrived in a window; its end belongs to it only if it is `closed`, so that windows do not overlap."""
-    times_s, running = arrivals
-    if window is None or not times_s.size:
-        return 0.0
-    first = int(np.searchsorted(times_s, window[0], side="left"))
-    end = int(np.searchsorted(times_s, window[1], side="right" if closed else "left"))
-    return float((running[end - 1] if end else 0.0) - (running[first - 1] if first else 0.0))
+def _block(
+    block: int,
+    own: Sequence[RequestOutcome],
+    window: Window | None,
+    *,
+    whole: Window | None,
+    own_s: float,
+    arrivals: Arrivals,
+) -> BlockMetrics:
+    length_s = window[1] - window[0] if window else 0.0
+    is_last = window is not None and whole is not None and window[1] == whole[1]
+    tokens = tokens_in(arrivals, window, closed=is_last) if window else 0.0
+    own_tokens = tokens_in(token_arrivals(own), whole, closed=True) if whole else 0.0
+    completed = [outcome for outcome in own if outcome.error is None]
+    return BlockMetrics(
+        block=block,
+        window_s=length_s,
+        output_tok_s=_rate(tokens, length_s),
+        own_s=own_s,
+        own_tok_s=_rate(own_tokens, own_s),
+        requests=len(own),
+        failed=len(own) - len(completed),
+        ttft_s=_distribution(outcome.ttft_s for outcome in completed),
+        tpot_s=_distribution(outcome.tpot_s for outcome in completed),
+        e2e_s=_distribution(outcome.e2e_s for outcome in completed),
+    )
 
 
 def _completions_in(completed: Iterable[RequestOutcome], window: Window | None) -> int:
     return sum(window[0] <= outcome.end_s <= window[1] for outcome in completed) if window else 0
-
-
-def _union(windows: Mapping[int, Window]) -> Window | None:
-    """The windows divide one run without gaps, so their union is an interval."""
-    if not windows:
-        return None
-    return min(start for start, _ in windows.values()), max(end for _, end in windows.values())
-
-
-def _peak_span(outcomes: Sequence[RequestOutcome]) -> Window | None:
-    """From the first to the last moment at which the most requests were in flight."""
-    # An end before a sending at the same instant: the freed place is taken again.
-    moves = sorted(move for o in outcomes if o.sent_s is not None for move in ((o.sent_s, 1), (o.end_s, -1)))
-    level, peak, first_s, last_s = 0, 0, 0.0, 0.0
-    for moment_s, change in moves:
-        if change < 0 and level == peak:
-            last_s = moment_s
-        level += change
-        if level > peak:
-            peak, first_s, last_s = level, moment_s, moment_s
-    return (first_s, last_s) if peak else None
 
 
 def _chunk_gaps(outcomes: Iterable[RequestOutcome]) -> tuple[list[float], float | None]:

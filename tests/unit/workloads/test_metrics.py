@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads import Load, ReplayResult, RequestOutcome, WorkloadError, summarise
-from workloads.metrics import block_windows, in_flight_mean
+from workloads.windows import block_windows, in_flight_mean, own_times_s
 
 
 def done(
@@ -113,6 +113,34 @@ def test_block_throughput_counts_the_tokens_of_whoever_emitted_them() -> None:
     assert (metrics.window_s, metrics.output_tok_s) == (8.0, 57 / 8)
     # a, b and c completed in those 8 s.
     assert metrics.request_rate == 3 / 8
+
+
+def test_own_time_divides_each_moment_among_the_requests_in_flight() -> None:
+    # Two in flight throughout [0, 8]: a 4 s, b 6 s, c 4 s and d 2 s of it, each at half.
+    assert own_times_s([A, B, C, D], (0.0, 8.0)) == {0: 5.0, 1: 3.0}
+    # Alone from 8 to 11, d has all of that.
+    assert own_times_s([A, B, C, D], (0.0, 11.0)) == {0: 5.0, 1: 6.0}
+
+
+def test_own_throughput_is_about_the_block_s_own_requests() -> None:
+    first, second = summarise(result(A, B, C, D)).blocks
+    # a and b bring 32 tokens; c and d bring 25 until the load falls at 8.
+    assert (first.own_s, first.own_tok_s) == (5.0, 32 / 5)
+    assert (second.own_s, second.own_tok_s) == (3.0, 25 / 3)
+
+
+def test_own_throughput_has_meaning_where_blocks_start_together() -> None:
+    # Four requests in flight at once, one to a block: no block has a window, each has a quarter of the time.
+    together = [done(block, 0.0, [(1.0, 1), (4.0, 10 * (block + 1))]) for block in range(4)]
+    metrics = summarise(result(*together))
+    assert [block.own_tok_s for block in metrics.blocks] == [10.0, 20.0, 30.0, 40.0]
+    assert metrics.output_tok_s == 100 / 4
+
+
+def test_the_load_of_a_closed_loop_falls_when_a_session_ends_and_none_is_left() -> None:
+    # Two sessions: one of three turns, one of one. From 2 on the second worker has nothing to do.
+    turns = [done(0, start, [(start + 1, 5), (start + 2, 10)]) for start in (0.0, 2.0, 4.0)]
+    assert block_windows([*turns, done(0, 0.0, [(2.0, 10)])], open_loop=False) == {0: (0.0, 2.0)}
 
 
 def test_latencies_of_a_block_are_those_of_its_own_requests() -> None:
@@ -282,5 +310,9 @@ def test_windows_divide_the_run_and_tokens_are_counted_once(outcomes: list[Reque
     assert pytest.approx(sum(block.window_s for block in metrics.blocks)) == metrics.window_s
     tokens = sum((block.output_tok_s or 0) * block.window_s for block in metrics.blocks)
     assert pytest.approx((metrics.output_tok_s or 0) * metrics.window_s) == tokens
+    own_s = sum(block.own_s for block in metrics.blocks)
+    assert own_s <= metrics.window_s + 1e-9
     if load.is_open_loop:
+        own_tokens = sum((block.own_tok_s or 0) * block.own_s for block in metrics.blocks)
+        assert pytest.approx(metrics.completion_tokens) == own_tokens
         assert pytest.approx(metrics.completion_tokens) == tokens

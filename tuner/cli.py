@@ -71,15 +71,15 @@ def tune(
     from tuner.engine_command import engine_argv
 
     config = build_config(
-        workload=workload,
+        workload=workload.absolute(),  # a study may be resumed from another directory
         model=_absolute(model),
         draft=_absolute(draft) if draft else None,
         engine_argv=engine_argv(python=engine_python, command=engine_command),
         engine_version=engine_version,
         engine_args=tuple(shlex.split(engine_args)),
         engine_env=parse_env(engine_env or []),
-        space=space,
-        baseline=baseline,
+        space=str(Path(space).absolute()) if Path(space).is_file() else space,
+        baseline=baseline.absolute() if baseline else None,
         objective=objective,
         slo=tuple(slo or ()),
         load=load,

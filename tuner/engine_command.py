@@ -58,9 +58,12 @@ def engine_version(argv: tuple[str, ...]) -> str | None:
     interpreter = _interpreter(argv[0])
     if interpreter is None:
         return None
-    asked = subprocess.run(
-        [interpreter, "-P", "-c", _ASK_VERSION], capture_output=True, text=True, timeout=60, check=False
-    )
+    try:
+        asked = subprocess.run(
+            [interpreter, "-P", "-c", _ASK_VERSION], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # the launch will say better what is wrong with it
     return asked.stdout.strip() or None
 
 

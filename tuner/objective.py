@@ -79,7 +79,7 @@ def parse_slos(texts: tuple[str, ...]) -> tuple[Slo, ...]:
     """
     slos = []
     for text in texts:
-        match = re.fullmatch(r"\s*([a-z0-9_]+)\s*=\s*([0-9.]+)\s*(ms|s)\s*", text)
+        match = re.fullmatch(r"\s*([a-z0-9_]+)\s*=\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s)\s*", text)
         metric = _latency_metric(match[1]) if match else None
         if not match or metric is None:
             raise UsageError(

@@ -50,14 +50,14 @@ class Search:
             Knob values (and `temperature` when it is searched), or None when nothing new could be found.
         """
         study = self._study(condition, records, storage=None)
-        tried = {r.plan.serve_config.id for r in records}
+        tried = {(r.plan.serve_config.id, r.plan.temperature) for r in records}
         for _ in range(MAX_PROPOSALS):
             trial = study.ask(fixed_distributions=self.distributions)
             values = dict(trial.params)
             knobs = {name: value for name, value in values.items() if name != TEMPERATURE}
             refused = self._space.refusal(self._space.complete(knobs))
-            new = self._space.serve_config(knobs).id not in tried
-            if refused is None and (new or TEMPERATURE in values):
+            new = (self._space.serve_config(knobs).id, values.get(TEMPERATURE)) not in tried
+            if refused is None and new:
                 return values
             self._tell_unlaunched(study, trial, condition, records, knobs, refused=refused is not None)
         return None
@@ -147,8 +147,15 @@ class Search:
         refused: bool,
     ) -> None:
         """A refused proposal teaches by a violated constraint, a repeated one by the value that is already known."""
-        same = self._space.serve_config(knobs).id
-        known = next((r for r in records if r.plan.serve_config.id == same and condition in r.measurements), None)
+        same = (self._space.serve_config(knobs).id, trial.params.get(TEMPERATURE))
+        known = next(
+            (
+                r
+                for r in records
+                if (r.plan.serve_config.id, r.plan.temperature) == same and condition in r.measurements
+            ),
+            None,
+        )
         value = known.measurements[condition].metrics.get(self._objective.metric) if known and not refused else None
         trial.set_constraint("launch", 1.0 if refused or value is None else -1.0)
         for slo in self._slos:

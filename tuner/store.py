@@ -11,6 +11,7 @@ second one out. Nothing here knows Optuna or MLflow.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -37,6 +38,14 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     aside.replace(path)
+
+
+def file_name(condition: str) -> str:
+    """A condition's key as a file name: as it is where that is safe, else made safe and told apart by a hash."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", condition):
+        return condition
+    slug = re.sub(r"[^A-Za-z0-9-]+", "_", condition)[:60]
+    return f"{slug}-{hashlib.sha256(condition.encode()).hexdigest()[:8]}"
 
 
 class Store:
@@ -112,8 +121,7 @@ class Store:
 
     def write_measurement(self, number: int, measurement: Measurement) -> None:
         """Records a completed measurement; it will not be measured again."""
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", measurement.condition)
-        path = self.trial_directory(number) / "measurements" / f"{name}.json"
+        path = self.trial_directory(number) / "measurements" / f"{file_name(measurement.condition)}.json"
         write_atomically(path, measurement.model_dump_json(indent=1))
 
     def write_record(self, record: TrialRecord) -> None:
@@ -145,7 +153,7 @@ class Store:
 
     def recommended_directory(self, condition: str) -> Path:
         """Where the exports of one condition's answer are."""
-        return self.directory / "recommended" / re.sub(r"[^A-Za-z0-9._-]", "_", condition)
+        return self.directory / "recommended" / file_name(condition)
 
     def write_recommendation(self, recommendation: Recommendation) -> None:
         """Records the answer for one condition."""

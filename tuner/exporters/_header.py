@@ -4,7 +4,7 @@ from tuner.records import Provenance, Recommendation
 
 
 def header(recommendation: Recommendation, provenance: Provenance) -> list[str]:
-    """Lines without comment signs; control characters of recorded names cannot break out of a comment."""
+    """Lines without comment signs."""
     effect = recommendation.effect
     gain = (
         f"{effect.gain:.2f}x ({effect.confidence:.0%} interval {effect.low:.2f} to {effect.high:.2f}) over: "
@@ -22,4 +22,9 @@ def header(recommendation: Recommendation, provenance: Provenance) -> list[str]:
     if recommendation.simulated:
         lines.insert(0, "SIMULATED: derived from the simulated engine, not from a measurement")
     lines += [f"caveat: {caveat}" for caveat in recommendation.caveats]
-    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+    return [one_line(line) for line in lines]
+
+
+def one_line(text: str) -> str:
+    """The text without anything that could end a comment."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -171,8 +171,9 @@ def _block_values(summary: ReplayMetrics) -> list[BlockValue]:
     rows = []
     for block in summary.blocks:
         values: dict[str, float] = {"requests": block.requests, "failed": block.failed, "window_s": block.window_s}
-        if block.output_tok_s is not None:
-            values["output_tok_s"] = block.output_tok_s
+        if block.own_tok_s is not None:
+            # Of the block's own requests, so that a block means the same requests in every configuration.
+            values["output_tok_s"] = block.own_tok_s
         for name in ("ttft_s", "tpot_s", "e2e_s"):
             distribution = getattr(block, name)
             if distribution is not None:

@@ -7,12 +7,13 @@ use only.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
-__all__ = ["Exchange", "Handler", "Request", "start_server"]
+__all__ = ["Exchange", "Handler", "Request", "bind", "start_server"]
 
 _MAX_HEAD = 64 * 2**10
 _MAX_BODY = 64 * 2**20
@@ -60,14 +61,26 @@ class Exchange:
 Handler = Callable[[Request, Exchange], Awaitable[None]]
 
 
-async def start_server(handler: Handler, host: str, port: int) -> asyncio.Server:
-    """Listen.
+def bind(host: str, port: int) -> socket.socket:
+    """Take the address without listening yet: connections are refused until `start_server`, as in vLLM.
 
     Raises:
         OSError: the address cannot be bound.
     """
+    taken = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind((host, port))
+    except OSError:
+        taken.close()
+        raise
+    return taken
+
+
+async def start_server(handler: Handler, address: socket.socket) -> asyncio.Server:
+    """Listen on a bound socket."""
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _Connection(handler), host, port, backlog=1024)
+    return await loop.create_server(lambda: _Connection(handler), sock=address, backlog=1024)
 
 
 class _Connection(asyncio.Protocol):

@@ -4,8 +4,8 @@ As in vLLM V1: every step first serves the running sequences in order of arrival
 one, as much of the prompt as the token budget allows for a prefilling one), then admits waiting ones while
 max_num_seqs, the budget and the KV blocks allow. When blocks run out the youngest running sequence is preempted: it
 loses its blocks and starts again at the head of the queue. `plan` decides, `shape` describes the step for the cost
-model, `commit` applies it and says which tokens came out; the caller (`engine`, `offline`) lets time pass in between.
-Time stamps are the caller's.
+model, `commit` applies it and says which tokens came out; the caller (`engine`, `offline`) lets time pass in
+between. Time stamps are the caller's.
 """
 
 from collections import deque

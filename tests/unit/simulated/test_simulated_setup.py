@@ -144,8 +144,8 @@ def test_keys_of_the_speculative_config_depend_on_the_release(release: str, key:
 
 
 @pytest.mark.parametrize(("release", "method", "drops"), [
-    ("0.32.0", "dflash", True), ("0.32.0", "eagle3", True), ("0.32.0", "ngram", False), ("0.32.0", "draft_model", False),
-    ("0.33.0", "dflash", False), ("0.33.0", "eagle3", False),
+    ("0.32.0", "dflash", True), ("0.32.0", "eagle3", True), ("0.32.0", "ngram", False),
+    ("0.32.0", "draft_model", False), ("0.33.0", "dflash", False), ("0.33.0", "eagle3", False),
 ])  # fmt: skip
 def test_which_methods_drop_the_last_cached_block(release: str, method: str, drops: bool) -> None:
     setup = setup_of(calibration=Calibration(memory=GPU, release=release), method=method)

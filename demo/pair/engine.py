@@ -75,11 +75,11 @@ def _free_port() -> int:
 
 def _command(models: Path, k: int, port: int) -> list[str]:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-    command += ["--model", str(models / "demo-target"), "--served-model-name", "demo-target"]
+    command += ["--model", str(models / "target"), "--served-model-name", "demo-target"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--enforce-eager", "--dtype", "float32", "--block-size", "32", "--max-model-len", "4096"]
     if k:
-        draft = {"method": "dflash", "model": str(models / "demo-draft"), "num_speculative_tokens": k}
+        draft = {"method": "dflash", "model": str(models / "draft"), "num_speculative_tokens": k}
         command += ["--speculative-config", json.dumps(draft)]
     return command
 

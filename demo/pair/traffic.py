@@ -18,7 +18,7 @@ from typing import Any
 
 from demo.pair.corpus import Example, examples, exchange, render_chat, system_message
 
-TOKENIZER = Path("demo/models/demo-target/tokenizer.json")
+TOKENIZER = Path("demo/models/target/tokenizer.json")
 OUT = Path("workloads/samples/api_traffic.jsonl")
 SEED = 7
 MODEL = "demo-target"

@@ -17,7 +17,7 @@ from demo.pair.settings import PairSettings
 from demo.pair.target import export_target, train_target
 from demo.pair.tokenizer import train_tokenizer
 
-TARGET_FOLDER, DRAFT_FOLDER = "demo-target", "demo-draft"
+TARGET_FOLDER, DRAFT_FOLDER = "target", "draft"
 
 
 def _arguments() -> tuple[PairSettings, Path, Path]:

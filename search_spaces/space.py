@@ -132,14 +132,18 @@ class ResolvedSpace:
         """Why these values cannot be launched, or None."""
         return rules.refusal(values, self.facts)
 
+    def alive(self, values: Values) -> dict[str, Scalar]:
+        """Values that reach the engine: neither dead nor left to it."""
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and (name not in self.knobs or self.knobs[name].is_alive(values))
+        }
+
     def serve_config(self, values: Values) -> ServeConfig:
         """Builds the serve config; dead knobs and nulls leave no trace in it."""
         complete = self.complete(values)
-        alive = {
-            n: v
-            for n, v in complete.items()
-            if v is not None and (n not in self.knobs or self.knobs[n].is_alive(complete))
-        }
+        alive = self.alive(complete)
         tuned: dict[str, Argument] = {}
         speculative: dict[str, Any] = {}
         for name, value in alive.items():

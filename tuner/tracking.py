@@ -7,13 +7,15 @@ not be logged is said once and caught up later; the files are the truth. Prompts
 import json
 import logging
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.plan import Plan
-from tuner.records import Provenance, Recommendation, TrialRecord
-from tuner.store import Store, write_atomically
+from tuner.records import BlockValue, Provenance, Recommendation, TrialRecord
+from tuner.store import Store, file_name, write_atomically
+from tuner.trial import study_marker
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,12 +53,13 @@ class MlflowTracker:
             "hardware": ", ".join(provenance.gpus) or provenance.cpu,
             "simulated": str(self._plan.simulated).lower(),
         }
-        run = client.create_run(experiment, run_name=self._plan.config.study, tags=tags)
-        self._remember("experiment", experiment)
-        self._remember("parent", run.info.run_id)
+        tags["study.id"] = f"{study_marker(self._plan)} {provenance.created_at}"
+        parent = _run(client, experiment, self._plan.config.study, tags, ("study.id",))
         config = self._plan.config.model_dump(mode="json", exclude={"engine_env"})
-        _log_params(client, run.info.run_id, {name: value for name, value in config.items() if value is not None})
-        self._log_workload(client, run.info.run_id)
+        _log_params(client, parent, {name: value for name, value in config.items() if value is not None})
+        self._log_workload(client, parent)
+        self._remember("experiment", experiment)
+        self._remember("parent", parent)
 
     def log_trial(self, record: TrialRecord) -> None:
         """Logs one finished trial as a child run."""
@@ -66,6 +69,7 @@ class MlflowTracker:
         config = record.plan.serve_config
         tags = {
             "mlflow.parentRunId": self._runs["parent"],
+            "trial": str(record.plan.number),
             "phase": record.plan.phase,
             "status": record.status,
             "config": config.id,
@@ -73,15 +77,11 @@ class MlflowTracker:
         }
         if record.failure:
             tags |= {"failure.kind": record.failure.kind, "failure.message": record.failure.message}
-        run = client.create_run(
-            self._runs["experiment"],
-            run_name=f"{record.plan.number:03d} {record.plan.phase}: {config.label()}",
-            tags=tags,
-        )
-        run_id = run.info.run_id
-        _log_params(client, run_id, {n: v for n, v in config.values.items() if v is not None})
+        name = f"{record.plan.number:03d} {record.plan.phase}: {config.label()}"
+        run_id = _run(client, self._runs["experiment"], name, tags, ("mlflow.parentRunId", "trial"))
+        _log_params(client, run_id, self._plan.space.alive(config.values))
         metrics = {
-            f"profile/{condition}/{name}": value
+            f"profile/{key_of(condition)}/{name}": value
             for condition, measurement in record.measurements.items()
             if measurement.valid
             for name, value in measurement.metrics.items()
@@ -90,7 +90,11 @@ class MlflowTracker:
         _log_metrics(client, run_id, metrics)
         for condition, measurement in record.measurements.items():
             _log_blocks(
-                client, run_id, f"block/{condition}/{self._plan.objective.metric}", measurement.blocks, self._plan
+                client,
+                run_id,
+                f"block/{key_of(condition)}/{self._plan.objective.metric}",
+                measurement.blocks,
+                self._plan,
             )
         client.log_text(run_id, config.to_yaml(), "serve.yaml")
         client.log_dict(run_id, json.loads(record.model_dump_json()), "trial.json")
@@ -108,15 +112,14 @@ class MlflowTracker:
             metrics = {"value": answer.value, "baseline_value": answer.baseline_value}
             if answer.effect:
                 metrics |= {"gain": answer.effect.gain, "gain_low": answer.effect.low, "gain_high": answer.effect.high}
-            _log_metrics(client, parent, {f"recommended/{answer.condition}/{n}": v for n, v in metrics.items()})
-            client.set_tag(
-                parent, f"recommended.{answer.condition}", f"{answer.verdict}: {answer.serve_config.label()}"
-            )
-            client.set_tag(parent, f"reason.{answer.condition}", answer.reason)
+            key = key_of(answer.condition)
+            _log_metrics(client, parent, {f"recommended/{key}/{n}": v for n, v in metrics.items()})
+            client.set_tag(parent, f"recommended.{key}", f"{answer.verdict}: {answer.serve_config.label()}")
+            client.set_tag(parent, f"reason.{key}", answer.reason)
             for number in answer.trials:
                 self._mark_trial(client, number, answer)
             directory = self._store.recommended_directory(answer.condition)
-            client.log_artifacts(parent, str(directory), f"recommended/{answer.condition}")
+            client.log_artifacts(parent, str(directory), f"recommended/{key}")
         client.log_text(parent, summary, "summary.md")
         client.set_tag(parent, "mlflow.note.content", summary)
         client.set_experiment_tag(self._runs["experiment"], "mlflow.note.content", summary)
@@ -128,7 +131,7 @@ class MlflowTracker:
             return
         record = next(r for r in self._store.records() if r.plan.number == number)
         if record.plan.serve_config.id == answer.serve_config.id:
-            client.set_tag(run_id, f"recommended_for.{answer.condition}", "yes")
+            client.set_tag(run_id, f"recommended_for.{key_of(answer.condition)}", "yes")
 
     def _log_workload(self, client: "MlflowClient", run_id: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -147,6 +150,7 @@ class MlflowTracker:
         if self._client is None:
             os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+            os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")  # importing it would undo what follows
             logging.getLogger("mlflow").setLevel(logging.ERROR)
             logging.getLogger("alembic").setLevel(logging.ERROR)
             from mlflow import MlflowClient
@@ -162,6 +166,21 @@ class MlflowTracker:
 def default_tracking_uri(out: Path) -> str:
     """One SQLite file for all studies of a directory."""
     return f"sqlite:///{(out / 'mlflow.db').absolute()}"
+
+
+def key_of(condition: str) -> str:
+    """A condition's key as part of MLflow's names, which allow few signs and no odd paths."""
+    plain = re.fullmatch(r"[\w\-. :/]+", condition) and all(part.strip(". ") for part in condition.split("/"))
+    return condition if plain else file_name(condition)
+
+
+def _run(client: "MlflowClient", experiment: str, name: str, tags: dict[str, str], identity: tuple[str, ...]) -> str:
+    """The run with these identifying tags: one that a killed tuner began is taken up, not logged a second time."""
+    wanted = " and ".join(f"tags.`{tag}` = '{tags[tag]}'" for tag in identity)
+    begun = client.search_runs([experiment], filter_string=wanted, max_results=1)
+    if begun:
+        return str(begun[0].info.run_id)
+    return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
 
 def _log_params(client: "MlflowClient", run_id: str, params: Mapping[str, Any]) -> None:
@@ -181,12 +200,12 @@ def _log_metrics(client: "MlflowClient", run_id: str, metrics: Mapping[str, floa
         client.log_batch(run_id, metrics=entries[start : start + BATCH_METRICS])
 
 
-def _log_blocks(client: "MlflowClient", run_id: str, name: str, blocks: Any, plan: Plan) -> None:
+def _log_blocks(client: "MlflowClient", run_id: str, condition: str, blocks: Sequence[BlockValue], metric: str) -> None:
     import time
 
     from mlflow.entities import Metric
 
     now = int(time.time() * 1000)
-    metric = plan.objective.metric
+    name = f"block/{condition}/{metric}"
     entries = [Metric(name, b.metrics[metric], now, b.block) for b in blocks if metric in b.metrics]
     client.log_batch(run_id, metrics=entries)

@@ -43,7 +43,7 @@ class BlockPool:
     def __init__(self, blocks: int, block_tokens: int, *, caching: bool, drop_last: bool) -> None:
         self.block_tokens = block_tokens
         self.usable = blocks - 1
-        self._caching = caching
+        self.caching = caching
         self._drop_last = drop_last
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, blocks))
         self._references = [0] * blocks
@@ -67,7 +67,7 @@ class BlockPool:
             hashes: chained hashes of the sequence's complete blocks.
             tokens: length of the sequence; at least one of its tokens stays to be computed.
         """
-        if not self._caching:
+        if not self.caching:
             return []
         found = []
         for block_hash in hashes[: max(0, tokens - 1) // self.block_tokens]:
@@ -104,7 +104,7 @@ class BlockPool:
 
     def enter(self, block: int, block_hash: int) -> None:
         """Make a complete block findable; the first block under a hash stays."""
-        if self._caching and block_hash not in self._by_hash and block not in self._hash_of:
+        if self.caching and block_hash not in self._by_hash and block not in self._hash_of:
             self._by_hash[block_hash] = block
             self._hash_of[block] = block_hash
 

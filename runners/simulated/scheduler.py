@@ -111,8 +111,9 @@ class Scheduler:
             return
         sequence.scheduled_s = max(now_s, sequence.queued_s)
         sequence.cached = computed
-        self.counts.cache_queries += sequence.length
-        self.counts.cache_hits += computed
+        if self._pool.caching:
+            self.counts.cache_queries += sequence.length
+            self.counts.cache_hits += computed
         if sequence.curve_for is not None:
             sequence.curve = sequence.curve_for(computed / max(1, len(sequence.prompt)))
 

@@ -164,6 +164,14 @@ def test_no_block_is_lost_by_finishing_preempting_or_aborting() -> None:
     assert sum(item.aborted for item in sequences) == 4
 
 
+def test_lookups_are_counted_only_where_prefixes_are_cached() -> None:
+    requests = [*bodies(1), *bodies(1)]
+    cached = simulate_closed_loop(setup_of(), requests, 1).counts
+    uncached = simulate_closed_loop(setup_of("--no-enable-prefix-caching"), requests, 1).counts
+    assert (cached.cache_queries, cached.cache_hits) == (80, 32)
+    assert (uncached.cache_queries, uncached.cache_hits) == (0, 0)
+
+
 def test_a_batch_size_schedule_lowers_the_drafts_of_large_batches() -> None:
     limits = Limits(
         max_sequences=64, max_step_tokens=999, method="dflash", draft_tokens=7, schedule=((1, 4, 15), (9, 64, 0))
@@ -199,3 +207,27 @@ def test_cpu_demo_calibration_reproduces_the_measured_table(k: int) -> None:
     assert [result.output_tok_s for result in results] == pytest.approx(MEASURED[k], rel=0.08)
     if k:
         assert results[2].acceptance_length == pytest.approx(LENGTHS[k], rel=0.05)
+
+
+def test_published_calibration_has_the_published_shape() -> None:
+    setup = setup_of(
+        "--tensor-parallel-size", "4", "--kv-cache-dtype", "fp8", k=7, calibration=load_calibration("published")
+    )
+    loads = ((1, 24), (8, 40), (52, 208))
+    results = [simulate_closed_loop(setup, bodies(count, tokens=256, prompt=64), load) for load, count in loads]
+    assert [result.output_tok_s for result in results] == pytest.approx([120, 588, 704], rel=0.1)
+    assert results[0].acceptance_length == pytest.approx(3.91, rel=0.03)
+
+
+def test_published_calibration_loses_to_the_block_drop_what_was_published() -> None:
+    flags = ("--tensor-parallel-size", "4", "--kv-cache-dtype", "fp8")
+    requests = [
+        {"prompt": [*range(3400), *range(i, i + 60)], "max_tokens": 64, "temperature": 0, "ignore_eos": True}
+        for i in range(10_000, 14_000, 100)
+    ]
+    calibration = load_calibration("published")
+    dropped = simulate_closed_loop(setup_of(*flags, k=7, calibration=calibration), requests, 1)
+    kept = setup_of(*flags, k=7, calibration=calibration, disable_eagle_block_drop=True)
+    assert dropped.output_tok_s / simulate_closed_loop(kept, requests, 1).output_tok_s - 1 == pytest.approx(
+        -0.37, rel=0.1
+    )

@@ -7,7 +7,6 @@ anchor. n is drawn anew for every batch, so that the draft is at home at each K 
 
 import json
 import random
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from demo.pair.generations import Generation, Prefix, collect, handbook_prefix
 from demo.pair.nets import Draft, Target
-from demo.pair.schedule import BFloat16Copy, Budget, Progress, save_checkpoint, set_lr
+from demo.pair.schedule import Step, fit, save_checkpoint
 from demo.pair.settings import DraftSettings, PairSettings
 from demo.pair.target import target_config
 
@@ -73,6 +72,11 @@ def build_blocks(rows: list[Generation], masks: int, anchors: Tensor, mask_id: i
     return Blocks(queries.flatten(1), spots + before, features, mask, tokens[:, :, 1:])
 
 
+def _band(masks: int) -> str:
+    """Name the range of K that a number of masks belongs to, for the progress lines."""
+    return "k1_5" if masks <= 5 else "k6_10" if masks <= 10 else "k11_15"
+
+
 def _accepted(logits: Tensor, labels: Tensor) -> float:
     """Mean number of leading tokens that equal the target's, per block."""
     return (logits.argmax(-1) == labels).float().cumprod(-1).sum(-1).mean().item()
@@ -96,6 +100,12 @@ class DraftTrainer:
         self._prefix = prefix
         self._options = options
         self._rng = random.Random(f"draft/{seed}")
+
+    def step(self, draft: Draft) -> tuple[Tensor, dict[str, float]]:
+        """Return the loss of one fresh batch, and the running estimate of accepted tokens per draft."""
+        kind, masks, blocks = self.draw()
+        loss, accepted = self.loss(draft, blocks)
+        return loss, {"loss": loss.item(), f"accepted_{kind}_{_band(masks)}": accepted}
 
     def draw(self) -> tuple[str, int, Blocks]:
         """Draw a kind, a number of masks and a batch of blocks."""
@@ -128,37 +138,22 @@ def train_draft(settings: PairSettings, tokenizer: PreTrainedTokenizerFast, targ
     options = settings.draft
     prefix = handbook_prefix(target, tokenizer)
     generations = _generations(settings, tokenizer, target, prefix, work / "generations.pt")
-    trainer = DraftTrainer(target, generations, prefix, options, settings.seed)
     draft = Draft(settings.shape)
-    weights = BFloat16Copy(draft)
-    optimizer = torch.optim.AdamW(weights.master, betas=(0.9, 0.95), weight_decay=options.weight_decay)
-    budget = Budget(options.minutes * (1 - options.generate_share), options.peak_lr, options.warmup_steps)
-    checkpoint = work / "draft.pt"
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        weights.push(state["weights"])
-        optimizer.load_state_dict(state["optimizer"])
-        budget.resume(state["used_s"], state["step"])
-    progress = Progress("draft")
-    saved = time.monotonic()
-    while budget.left:
-        set_lr(optimizer, budget.lr())
-        kind, masks, blocks = trainer.draw()
-        loss, accepted = trainer.loss(draft, blocks)
-        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
-        weights.pull_gradients()
-        torch.nn.utils.clip_grad_norm_(weights.master, 1.0)
-        optimizer.step()
-        weights.push()
-        budget.step += 1
-        band = "low" if masks <= 5 else "mid" if masks <= 10 else "high"
-        progress.add({"loss": loss.item(), f"accepted_{kind}_{band}_k": accepted})
-        if budget.step % 100 == 0:
-            progress.show(budget)
-        if time.monotonic() - saved > settings.checkpoint_s or not budget.left:
-            state = {"weights": [w.detach() for w in weights.master], "optimizer": optimizer.state_dict()}
-            save_checkpoint(checkpoint, state | {"used_s": budget.used_s, "step": budget.step})
-            saved = time.monotonic()
+
+    def begin(steps_done: int) -> Step:
+        trainer = DraftTrainer(target, generations, prefix, options, settings.seed + steps_done)
+        return lambda: trainer.step(draft)
+
+    fit(
+        draft,
+        begin,
+        options,
+        name="draft",
+        minutes=options.minutes * (1 - options.generate_share),
+        checkpoint=work / "draft.pt",
+        checkpoint_s=settings.checkpoint_s,
+        show_every=100,
+    )
     return draft
 
 

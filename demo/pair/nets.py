@@ -112,7 +112,8 @@ class Attention(nn.Module):
             context_keys, context_values = self._keys_values(*context)
             keys, values = torch.cat([context_keys, keys], 2), torch.cat([context_values, values], 2)
         mixed = self._mix(queries, keys, values, mask)
-        return self.o_proj(mixed.transpose(1, 2).reshape(rows, tokens, -1))
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(rows, tokens, -1))
+        return out
 
 
 class MLP(nn.Module):
@@ -126,7 +127,8 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the gated unit."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
 
 
 class Layer(nn.Module):
@@ -150,7 +152,8 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Transform h [rows, tokens, hidden]."""
         h = h + self.self_attn(self.input_layernorm(h), turn, cache=cache, context=context, mask=mask)
-        return h + self.mlp(self.post_attention_layernorm(h))
+        out: Tensor = h + self.mlp(self.post_attention_layernorm(h))
+        return out
 
 
 class Decoder(nn.Module):
@@ -231,4 +234,5 @@ class Draft(nn.Module):
         h = embedded
         for layer in self.layers:
             h = layer(h, turn, context=(context, context_turn), mask=mask)
-        return self.norm(h)
+        out: Tensor = self.norm(h)
+        return out

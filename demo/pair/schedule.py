@@ -1,13 +1,16 @@
-"""Shared pieces of both trainings: a wall-clock budget with its learning rate, and checkpoints that survive a kill."""
+"""The loop that both trainings share: a wall-clock budget with its learning rate, checkpoints that survive a kill.
+
+What a step computes is the caller's. Progress goes to standard output, one line every so many steps.
+"""
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Budget:
@@ -59,12 +62,6 @@ class Progress:
         print(f"{self._name} step={budget.step} used_s={budget.used_s:.0f} {parts}", flush=True)
 
 
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of all parameter groups."""
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-
-
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write atomically: a kill during the write leaves the previous checkpoint."""
     fresh = path.with_suffix(".new")
@@ -94,3 +91,74 @@ class BFloat16Copy:
                     master.copy_(value)
             for master, parameter in zip(self.master, self._network.parameters(), strict=True):
                 parameter.copy_(master)
+
+
+class Optimisation(Protocol):
+    """The optimiser's numbers, as the settings hold them."""
+
+    @property
+    def peak_lr(self) -> float:
+        """Learning rate after the warm-up."""
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of linear warm-up."""
+
+    @property
+    def weight_decay(self) -> float:
+        """AdamW's decoupled decay."""
+
+
+Step = Callable[[], tuple[Tensor, dict[str, float]]]
+"""Draws a batch; returns its loss and figures to print."""
+
+
+def fit(
+    network: nn.Module,
+    begin: Callable[[int], Step],
+    options: Optimisation,
+    *,
+    name: str,
+    minutes: float,
+    checkpoint: Path,
+    checkpoint_s: float,
+    show_every: int,
+) -> None:
+    """Train a network in place; it computes in bfloat16 and is left so.
+
+    Args:
+        network: Float32 weights to start from, unless the checkpoint exists.
+        begin: Called once with the number of steps already done; returns the step.
+        options: The optimiser's numbers.
+        name: Printed in front of every progress line.
+        minutes: Wall-clock budget, earlier runs of the same checkpoint included.
+        checkpoint: Read at the start, written every `checkpoint_s` seconds and at the end.
+        checkpoint_s: Seconds between two checkpoints.
+        show_every: Steps between two progress lines.
+    """
+    weights = BFloat16Copy(network)
+    optimizer = torch.optim.AdamW(weights.master, betas=(0.9, 0.95), weight_decay=options.weight_decay)
+    budget = Budget(minutes, options.peak_lr, options.warmup_steps)
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        weights.push(state["weights"])
+        optimizer.load_state_dict(state["optimizer"])
+        budget.resume(state["used_s"], state["step"])
+    step, progress, saved = begin(budget.step), Progress(name), time.monotonic()
+    while budget.left:
+        for group in optimizer.param_groups:
+            group["lr"] = budget.lr()
+        loss, figures = step()
+        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
+        weights.pull_gradients()
+        torch.nn.utils.clip_grad_norm_(weights.master, 1.0)
+        optimizer.step()
+        weights.push()
+        budget.step += 1
+        progress.add(figures)
+        if budget.step % show_every == 0:
+            progress.show(budget)
+        if time.monotonic() - saved > checkpoint_s or not budget.left:
+            state = {"weights": [w.detach() for w in weights.master], "optimizer": optimizer.state_dict()}
+            save_checkpoint(checkpoint, state | {"used_s": budget.used_s, "step": budget.step})
+            saved = time.monotonic()

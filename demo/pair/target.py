@@ -5,7 +5,6 @@ Resumable: the run continues from its checkpoint and its remaining minutes. Weig
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from demo.pair.batches import RowSource
 from demo.pair.nets import Target
-from demo.pair.schedule import BFloat16Copy, Budget, Progress, save_checkpoint, set_lr
+from demo.pair.schedule import Step, fit
 from demo.pair.settings import PairSettings, Shape
 from demo.pair.tokenizer import CHAT_END_ID, TEXT_END_ID
 
@@ -29,43 +28,30 @@ def _loss(target: Target, rows: Tensor, first: int) -> Tensor:
 
 
 def _train(
-    target: Target,
-    minutes: float,
-    settings: PairSettings,
-    tokenizer: PreTrainedTokenizerFast,
-    checkpoint: Path,
+    target: Target, minutes: float, settings: PairSettings, tokenizer: PreTrainedTokenizerFast, checkpoint: Path
 ) -> None:
-    """Train a target in place for some minutes; it computes in bfloat16 and is left so."""
-    options = settings.target
-    weights = BFloat16Copy(target)
-    optimizer = torch.optim.AdamW(weights.master, betas=(0.9, 0.95), weight_decay=options.weight_decay)
-    budget = Budget(minutes, options.peak_lr, options.warmup_steps)
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        weights.push(state["weights"])
-        optimizer.load_state_dict(state["optimizer"])
-        budget.resume(state["used_s"], state["step"])
-    # a restart draws other rows than those already seen, and each depth draws its own
-    batches = RowSource(tokenizer, options, settings.seed + budget.step + target.shape.target_layers).batches()
-    progress = Progress(f"target layers={target.shape.target_layers}")
-    saved = time.monotonic()
-    while budget.left:
-        set_lr(optimizer, budget.lr())
-        rows, first = next(batches)
-        loss = _loss(target, rows, first)
-        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
-        weights.pull_gradients()
-        torch.nn.utils.clip_grad_norm_(weights.master, 1.0)
-        optimizer.step()
-        weights.push()
-        budget.step += 1
-        progress.add({"loss_long" if first else "loss_short": loss.item()})
-        if budget.step % 20 == 0:
-            progress.show(budget)
-        if time.monotonic() - saved > settings.checkpoint_s or not budget.left:
-            state = {"weights": [w.detach() for w in weights.master], "optimizer": optimizer.state_dict()}
-            save_checkpoint(checkpoint, state | {"used_s": budget.used_s, "step": budget.step})
-            saved = time.monotonic()
+    def begin(steps_done: int) -> Step:
+        # a restart draws other rows than those already seen, and each depth draws its own
+        seed = settings.seed + steps_done + target.shape.target_layers
+        batches = RowSource(tokenizer, settings.target, seed).batches()
+
+        def step() -> tuple[Tensor, dict[str, float]]:
+            rows, first = next(batches)
+            loss = _loss(target, rows, first)
+            return loss, {"loss_long" if first else "loss_short": loss.item()}
+
+        return step
+
+    fit(
+        target,
+        begin,
+        settings.target,
+        name=f"target layers={target.shape.target_layers}",
+        minutes=minutes,
+        checkpoint=checkpoint,
+        checkpoint_s=settings.checkpoint_s,
+        show_every=20,
+    )
 
 
 def _deepen(shallow: Target, shape: Shape) -> Target:

@@ -54,7 +54,7 @@ def train_tokenizer(vocab_size: int, seed: int, folder: Path) -> PreTrainedToken
     bpe.add_special_tokens([MASK])
     if bpe.get_vocab_size() != vocab_size:
         raise ValueError(f"the corpus gave {bpe.get_vocab_size()} tokens instead of {vocab_size}; add text")
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] # transformers leaves it untyped
         tokenizer_object=bpe,
         eos_token=CHAT_END,
         pad_token=TEXT_END,

@@ -89,13 +89,7 @@ class MlflowTracker:
         metrics |= {f"seconds/{name.replace(' ', '_')}": value for name, value in record.seconds.items()}
         _log_metrics(client, run_id, metrics)
         for condition, measurement in record.measurements.items():
-            _log_blocks(
-                client,
-                run_id,
-                f"block/{key_of(condition)}/{self._plan.objective.metric}",
-                measurement.blocks,
-                self._plan,
-            )
+            _log_blocks(client, run_id, key_of(condition), measurement.blocks, self._plan.objective.metric)
         client.log_text(run_id, config.to_yaml(), "serve.yaml")
         client.log_dict(run_id, json.loads(record.model_dump_json()), "trial.json")
         log = self._store.trial_directory(record.plan.number) / "engine.log"

@@ -61,7 +61,6 @@ async def repeat(arguments: argparse.Namespace) -> dict[int, list[Measurement]]:
                         part="search",
                         temperature=None,
                         slos=(),
-                        seed=0,
                         timeout_s=600,
                         breakdown=Breakdown(),
                     )

@@ -38,7 +38,6 @@ async def measure(
     part: Literal["search", "held_out"],
     temperature: float | None,
     slos: Sequence[Slo],
-    seed: int,
     timeout_s: float,
     breakdown: Breakdown,
 ) -> Measurement:
@@ -49,7 +48,7 @@ async def measure(
     """
     target = Target(base_url=engine.base_url, api_key=engine.api_key, model=engine.model)
     with breakdown.activity(WARM_UP):
-        await _warm_up(target, condition, blocks, temperature=temperature, seed=seed)
+        await _warm_up(target, condition, blocks, temperature=temperature)
     for attempt in itertools.count(1):
         with breakdown.activity(REPLAY):
             salt = None if await engine.reset_prefix_cache() else f"measurement-{attempt}"
@@ -60,7 +59,7 @@ async def measure(
                 blocks,
                 condition.load,
                 temperature=temperature,
-                seed=seed,
+                seed=None,  # recorded seeds are kept; others would change how the engine samples, and how fast
                 cache_salt=salt,
                 deadline_s=timeout_s,
                 keep_text=True,
@@ -85,16 +84,14 @@ async def measure(
     )
 
 
-async def _warm_up(
-    target: Target, condition: Condition, blocks: Sequence[Block], *, temperature: float | None, seed: int
-) -> None:
+async def _warm_up(target: Target, condition: Condition, blocks: Sequence[Block], *, temperature: float | None) -> None:
     """Short requests at the condition's own concurrency, so that nothing is compiled or allocated while measuring."""
     width = int(condition.load.value) if condition.load.kind == "concurrency" else 4
     requests = list(itertools.islice(itertools.chain.from_iterable(b.requests for b in blocks), max(2, width)))
     short = tuple(dataclasses.replace(r, session=None, body={**r.body, **_output_limit(r.body)}) for r in requests)
     load = dataclasses.replace(condition.load, kind="concurrency", value=float(max(1, width)))
     block = Block(profile=condition.profile, index=0, requests=short)
-    await replay(target, [block], load, temperature=temperature, seed=seed, cache_salt="warm-up")
+    await replay(target, [block], load, temperature=temperature, seed=None, cache_salt="warm-up")
 
 
 def _output_limit(body: Mapping[str, object]) -> dict[str, int]:

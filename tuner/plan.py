@@ -53,11 +53,6 @@ class Plan:
     gpus: tuple[str, ...]
     warnings: tuple[str, ...]
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the engine is the simulated one."""
-        return "runners.simulated" in self.config.engine_argv
-
 
 def make_plan(config: TuneConfig) -> Plan:
     """Reads and checks everything.

@@ -24,7 +24,6 @@ class Rules:
     objective: Objective
     slos: tuple[Slo, ...]
     confidence: float
-    simulated: bool
     temperature_searched: bool
 
 
@@ -119,7 +118,7 @@ def _change(
         caveats=_caveats(best, rules),
         trials=tuple(r.plan.number for r in (*best.trials, *baseline)),
         metrics=metrics,
-        simulated=rules.simulated,
+        simulated=any(r.simulated for r in baseline),
     )
 
 
@@ -166,7 +165,7 @@ def _stay(
         caveats=(),
         trials=tuple(r.plan.number for r in (*(best.trials if best else ()), *baseline)),
         metrics=metrics,
-        simulated=rules.simulated,
+        simulated=any(r.simulated for r in baseline),
     )
 
 

@@ -82,6 +82,11 @@ class TrialRecord(Strict):
         default_factory=dict, description="knobs whose effective value differs from the asked one"
     )
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulated engine answered: its version says so, whatever command started it."""
+        return (self.engine_version or "").endswith("+simulated")
+
     def values(self) -> dict[str, Scalar]:
         """Knob values of the serve config."""
         return self.plan.serve_config.values

@@ -47,7 +47,6 @@ class Study:
             objective=plan.objective,
             slos=plan.slos,
             confidence=plan.config.confidence,
-            simulated=plan.simulated,
             temperature_searched=plan.temperature.search_range is not None,
         )
 

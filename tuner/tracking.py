@@ -51,7 +51,6 @@ class MlflowTracker:
             "workload.digest": self._plan.workload.digest,
             "engine.version": provenance.engine_version,
             "hardware": ", ".join(provenance.gpus) or provenance.cpu,
-            "simulated": str(self._plan.simulated).lower(),
         }
         tags["study.id"] = f"{study_marker(self._plan)} {provenance.created_at}"
         parent = _run(client, experiment, self._plan.config.study, tags, ("study.id",))
@@ -73,6 +72,7 @@ class MlflowTracker:
             "phase": record.plan.phase,
             "status": record.status,
             "config": config.id,
+            "simulated": str(record.simulated).lower(),
             "study": self._plan.config.study,
         }
         if record.failure:
@@ -114,6 +114,7 @@ class MlflowTracker:
                 self._mark_trial(client, number, answer)
             directory = self._store.recommended_directory(answer.condition)
             client.log_artifacts(parent, str(directory), f"recommended/{key}")
+        client.set_tag(parent, "simulated", str(any(answer.simulated for answer in recommendations)).lower())
         client.log_text(parent, summary, "summary.md")
         client.set_tag(parent, "mlflow.note.content", summary)
         client.set_experiment_tag(self._runs["experiment"], "mlflow.note.content", summary)

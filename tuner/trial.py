@@ -142,7 +142,6 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
                 part="held_out" if held_out else "search",
                 temperature=condition.temperature if trial.temperature is None else trial.temperature,
                 slos=plan.slos,
-                seed=plan.config.seed,
                 timeout_s=plan.config.measure_timeout_s,
                 breakdown=bench.breakdown,
             )

@@ -92,9 +92,13 @@ class EngineClient:
             )
             raise LaunchFailure("no_completion", message)
 
-    async def server_info(self) -> Mapping[str, Any]:
-        """/server_info as JSON; empty when the engine does not offer it (VLLM_SERVER_DEV_MODE is off)."""
-        async with self._request("GET", "/server_info", params={"config_format": "json"}) as response:
+    async def server_info(self, *, timeout_s: float) -> Mapping[str, Any]:
+        """/server_info as JSON; empty when the engine does not offer it (VLLM_SERVER_DEV_MODE is off).
+
+        The first call takes seconds, because vLLM then describes the whole machine with it (``pip list`` included).
+        """
+        params = {"config_format": "json"}
+        async with self._request("GET", "/server_info", params=params, timeout_s=timeout_s) as response:
             return await _json_object(response) if response.status == 200 else {}
 
     async def scrape(self) -> Scrape:

@@ -151,8 +151,19 @@ FAILURE_RULES: tuple[FailureRule, ...] = (
     # What the engine cannot do
     _rule(
         "unsupported",
-        r"(?P<why>Model Runner V[12] does not support:? [^\n]+)",
+        r"(?P<why>Model Runner V[12] does not support:? [^\n[]+)",
         "{why}; choose another speculative method or a release or platform that can",
+    ),
+    _rule(
+        "unsupported",
+        r"No common block size for (?P<size>\d+) \((?P<allowed>[^\n]*)\)\.",
+        "no attention backend here can use a KV block size of {size} ({allowed}); choose one that it can",
+    ),
+    _rule(
+        "unsupported",
+        r"(?m)ImportError: (?P<what>[^\n]*?) is required for (?P<purpose>[^\n.]*)\. "
+        r"Install via (?P<remedy>[^\n]*?)\.?$",
+        "{purpose} needs {what}, which is not in the engine's environment; install it there ({remedy})",
     ),
     _rule(
         "unsupported",
@@ -198,10 +209,26 @@ FAILURE_RULES: tuple[FailureRule, ...] = (
         "the GPUs cannot talk to each other ({why}); set NCCL_DEBUG=INFO and look at the host",
         infrastructure=True,
     ),
+    # What is left of complaints about the configuration
     _rule(
         "unsupported",
-        r"(?P<why>[^\n]*\b(?:is|are) not (?:yet )?supported\b[^\n]*)",
+        r"(?m)^[\w.]*(?:Error|Exception): (?P<why>[^\n]*\b(?:is|are) not (?:yet )?supported\b[^\n]*)",
         "the engine says: {why}; change the setting that it names",
+    ),
+    _rule(
+        "unsupported",
+        r"validation errors? for \w+Config\nmethod\n\s+Input should be[^\n]*input_value='(?P<value>[^']*)'",
+        "this engine does not know the speculative method {value!r}; choose one that it has, or another release",
+    ),
+    _rule(
+        "bad_flag",
+        r"validation errors? for (?P<where>\w+Config)\n(?P<flag>[\w.]+)\n\s+(?P<why>[^\n]*?) \[type=",
+        "the engine refuses {flag} in its {where}: {why}; give it an allowed value",
+    ),
+    _rule(
+        "bad_flag",
+        r"validation errors? for \w+Config\n\s+Value error, (?P<why>[^\n]*?)(?: \[type=|\n)",
+        "the engine refuses its configuration: {why}",
     ),
 )
 GPU_OOM = re.compile(r"(?:torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory)")

@@ -7,7 +7,6 @@ beside an ``engine.json`` of ours, and so do the descendants of either. Knows no
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -19,11 +18,10 @@ from typing import Literal
 
 from runners import supervisor
 from runners.errors import EngineNotStopped
+from runners.launch_record import LOG_NAME, read_marker
 
 MARKER_STUDY = "DFLASH_TUNER_STUDY"
 MARKER_LAUNCH = "DFLASH_TUNER_LAUNCH"
-LOG_NAME = "engine.log"
-RECORD_NAME = "engine.json"
 SUPERVISOR_PATH = Path(supervisor.__file__)
 _POLL_S = 0.05
 _KILL_LIMIT_S = 10.0
@@ -164,17 +162,9 @@ def _marker_from_log(pid: int) -> tuple[str, str] | None:
     for descriptor in (1, 2):
         with suppress(FileNotFoundError):  # it has closed that one
             log = Path(f"/proc/{pid}/fd/{descriptor}").readlink()
-            if log.name == LOG_NAME and (record := _read_record(log.with_name(RECORD_NAME))):
-                return record
+            if log.name == LOG_NAME and (marker := read_marker(log.parent)):
+                return marker
     return None
-
-
-def _read_record(path: Path) -> tuple[str, str] | None:
-    try:
-        record = json.loads(path.read_bytes())
-        return str(record["study"]), str(record["launch"])
-    except (OSError, ValueError, KeyError, TypeError):  # somebody else's engine.json
-        return None
 
 
 def _ancestry(pid: int) -> Iterator[int]:

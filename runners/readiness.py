@@ -28,7 +28,7 @@ _PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("starting engine core", re.compile(r"Initializing a V1 LLM engine")),
     ("loading weights", re.compile(r"Starting to load model|Loading safetensors|Loading weights")),
     ("loading draft", re.compile(r"Loading drafter model")),
-    ("compiling", re.compile(r"torch\.compile|Compiling a graph|Dynamo bytecode transform|Warming up model")),
+    ("compiling", re.compile(r"Compiling a graph|Dynamo bytecode transform|Warming up model|torch\.compile takes")),
     ("sizing KV cache", re.compile(r"Available KV cache memory|KV cache size")),
     ("capturing graphs", re.compile(r"Capturing CUDA graph|Graph capturing")),
     ("starting server", re.compile(r"init engine .* took|Starting vLLM server")),
@@ -88,7 +88,7 @@ async def prove_ready(
         port: Where it must listen.
         root_pid: Root of the launched process tree.
         log: For the phases.
-        timeout_s: Limit of the completion; the limit of the whole is the caller's.
+        timeout_s: Limit of the completion and of /server_info; the limit of the whole is the caller's.
 
     Raises:
         LaunchFailure: Something answers, but it is not the engine that was launched, or it does not work.
@@ -112,4 +112,5 @@ async def prove_ready(
         )
         raise LaunchFailure("foreign_server", message)
     await client.prove_completion(timeout_s=timeout_s)
-    return Readiness(version=version, info=await client.server_info())
+    log.enter("reading settings back")
+    return Readiness(version=version, info=await client.server_info(timeout_s=timeout_s))

@@ -107,9 +107,9 @@ class SupervisedProcess:
             raise
         return supervised
 
-    def note_shared_memory(self) -> None:
-        """Have the supervisor remember the segments that are mapped now, for an engine that later dies at once."""
-        self._send(command="note_shared_memory")
+    def mark_ready(self) -> None:
+        """Tell the supervisor that the engine serves: from now on it gets its whole time to stop."""
+        self._send(command="ready")
 
     def hurry(self) -> None:
         """Have a stop that is under way kill at once."""

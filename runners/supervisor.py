@@ -31,6 +31,8 @@ _POLL_S = 0.02
 # After the main process ended by itself: what its children (and multiprocessing's resource tracker) may still need.
 _ORPHAN_GRACE_S = 1.0
 _KILL_LIMIT_S = 10.0
+# An engine that has not served yet has nothing to finish, and vLLM may ignore SIGTERM for ever while it starts.
+_STARTING_GRACE_S = 3.0
 
 
 def read_stat(pid: int) -> tuple[int, int] | None:
@@ -90,6 +92,7 @@ class Supervisor:
         self._started_at = time.time() - 1.0  # file times are coarser than the clock
         self._scratch = scratch
         self._stop_timeout_s = stop_timeout_s
+        self._ready = False
         self._deadline: float | None = None  # set once the engine has to end, monotonic clock
         self._returncode: int | None = None
         self._killed: list[str] = []
@@ -198,12 +201,14 @@ class Supervisor:
             command = json.loads(line)
             if command["command"] == "stop":
                 self._order_stop(float(command["timeout_s"]))
-            elif command["command"] == "note_shared_memory":
+            elif command["command"] == "ready":
+                self._ready = True
+                # Remembered, because an engine that later dies at once takes the knowledge with it.
                 self._segments |= shared_memory_of(self._tree())
 
     def _order_stop(self, timeout_s: float) -> None:
         """Begin to stop, or hurry a stop that has begun; never prolong one."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + (timeout_s if self._ready else min(timeout_s, _STARTING_GRACE_S))
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
     def _on_signal(self, number: int, _frame: object) -> None:

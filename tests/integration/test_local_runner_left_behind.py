@@ -97,7 +97,7 @@ def test_killing_the_tuner_leaves_nothing(tmp_path: Path, tuners: list[Tuner], s
     tuner.wait_for(phase)
     assert len(tuner.processes()) >= 2
     tuner.kill()
-    assert tuner.all_gone_within(5.0)
+    assert tuner.all_gone_within(20.0)
 
 
 def test_killing_the_tuner_removes_the_sockets_of_the_engine(tmp_path: Path, tuners: list[Tuner]) -> None:
@@ -111,7 +111,7 @@ def test_killing_the_tuner_removes_the_sockets_of_the_engine(tmp_path: Path, tun
     scratch = Path(environ["VLLM_RPC_BASE_PATH"])
     assert scratch.is_dir()
     tuner.kill()
-    assert tuner.all_gone_within(5.0)
+    assert tuner.all_gone_within(20.0)
     assert not scratch.exists()
 
 
@@ -145,7 +145,7 @@ def test_without_its_supervisor_the_engine_is_told_to_end(tmp_path: Path, tuners
     (supervisor,) = tuner.processes("supervisor")
     os.kill(tuner.process.pid, signal.SIGSTOP)
     os.kill(supervisor.pid, signal.SIGKILL)
-    assert tuner.all_gone_within(5.0)
+    assert tuner.all_gone_within(20.0)
 
 
 async def test_a_tuner_that_loses_the_supervisor_still_leaves_nothing(tmp_path: Path) -> None:
@@ -159,6 +159,8 @@ async def test_a_tuner_that_loses_the_supervisor_still_leaves_nothing(tmp_path: 
     async with LocalRunner().launch(spec) as engine:
         supervisor = next(process for process in find_engines(spec.study) if process.role == "supervisor")
         os.kill(supervisor.pid, signal.SIGKILL)
-        await asyncio.sleep(0.2)
+        for _ in range(200):
+            if engine.died() is None:
+                await asyncio.sleep(0.1)
         assert engine.died() is not None
     assert find_engines(spec.study) == ()

@@ -1,0 +1,171 @@
+"""The steps of a launch on this host: prepare its directory, start it, wait until it serves, stop it.
+
+``runners.local`` puts them in order. Each step turns what can go wrong in it into a LaunchFailure that says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runners.client import EngineClient
+from runners.errors import EngineNotStopped, EngineUnreachable, FailureKind, LaunchFailure, ReadinessTimeout
+from runners.failure_rules import Failure
+from runners.failures import classify_failure, read_log, tail_of
+from runners.launch_record import LOG_NAME, LaunchRecord, argv_without_secrets
+from runners.port import PortReservation
+from runners.processes import MARKER_LAUNCH, MARKER_STUDY, find_engines, reap_engines
+from runners.readiness import LogFollower, Readiness, prove_ready
+from runners.spec import LaunchSpec
+from runners.supervised import StopReport, SupervisedProcess
+
+# A connection breaks a little before the process that broke it is seen to have ended.
+DEATH_NOTICE_S = 1.0
+_REMOVED_FROM_ENV = ("PYTHONPATH", "PYTHONHOME", "VLLM_API_KEY")
+_ADDED_TO_ENV = {
+    "PYTHONSAFEPATH": "1",  # the current directory must not shadow the engine's modules
+    "PYTHONUNBUFFERED": "1",  # the last words of an engine that dies
+    "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache and /server_info
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}
+
+
+def prepare(spec: LaunchSpec, launch_id: str, port: int) -> LaunchRecord:
+    """Make the launch directory and the record in it, before anything starts that could outlive its own environment."""
+    record = LaunchRecord(spec.study, launch_id, port, argv_without_secrets(spec.argv), time.time())
+    with host_faults(spec.workdir):
+        spec.workdir.mkdir(parents=True, exist_ok=True)
+        record.write(spec.workdir)
+    return record
+
+
+def command_line(argv: tuple[str, ...], port: int) -> tuple[str, ...]:
+    """The whole command; a relative path to the executable is meant from here, not from the launch directory."""
+    command, *arguments = argv
+    if "/" in command:
+        # Not resolve(): the link to its interpreter is what makes a virtual environment's python.
+        command = str(Path(command).absolute())
+    return (command, *arguments, "--host", "127.0.0.1", "--port", str(port))
+
+
+async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> SupervisedProcess:
+    """Start the engine under a supervisor, with a private environment and directories."""
+    with host_faults(spec.workdir):
+        # Short, because the path of a Unix socket is limited to 107 bytes and vLLM puts its sockets here.
+        scratch = Path(tempfile.mkdtemp(prefix="dflash-tuner-"))
+        env = {name: value for name, value in os.environ.items() if name not in _REMOVED_FROM_ENV}
+        env |= _ADDED_TO_ENV | {"VLLM_RPC_BASE_PATH": str(scratch)} | dict(spec.env)
+        env |= {MARKER_STUDY: record.study, MARKER_LAUNCH: record.launch, "VLLM_API_KEY": api_key}
+        return await SupervisedProcess.start(
+            command_line(spec.argv, record.port),
+            env=env,
+            cwd=spec.workdir,
+            log=spec.workdir / LOG_NAME,
+            stop_timeout_s=spec.stop_timeout_s,
+            scratch=scratch,
+        )
+
+
+@contextmanager
+def host_faults(workdir: Path) -> Iterator[None]:
+    """Say what is wrong with the host when a file or a process cannot be made."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or workdir
+        message = (
+            f"the launch in {workdir} cannot begin: {error.strerror} ({where}); free it or choose another directory"
+        )
+        kind: FailureKind = "disk_full" if error.errno == errno.ENOSPC else "workdir"
+        raise LaunchFailure(kind, message, infrastructure=True) from error
+
+
+def failure_of(process: SupervisedProcess, log: str) -> Failure:
+    """Why the process ended."""
+    if process.returncode is None:
+        message = "the supervisor of the engine was killed, and the engine with it; look who kills processes here"
+        return Failure("killed", message, infrastructure=True)
+    return classify_failure(log, process.returncode)
+
+
+async def until_ready(
+    spec: LaunchSpec,
+    process: SupervisedProcess,
+    client: EngineClient,
+    reservation: PortReservation,
+    on_progress: Callable[[str], None] | None,
+) -> Readiness:
+    """Race the proof of readiness against the death of the process and the clock."""
+    log_path = spec.workdir / LOG_NAME
+    log = LogFollower(log_path, on_progress)
+    proof = asyncio.create_task(
+        prove_ready(
+            client, port=reservation.port, root_pid=process.supervisor_pid, log=log, timeout_s=spec.ready_timeout_s
+        )
+    )
+    death = asyncio.create_task(process.exited.wait())
+    try:
+        done, _ = await asyncio.wait({proof, death}, timeout=spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if proof in done and not isinstance(proof.exception(), EngineUnreachable):
+            return _result(proof, log_path)
+        if done:
+            await wait_for(process.exited, DEATH_NOTICE_S)
+            # Its children may still be writing why.
+            await wait_for(process.finished, spec.stop_timeout_s if process.exited.is_set() else 0.0)
+        text = read_log(log_path)
+        if process.exited.is_set():
+            failure = failure_of(process, text)
+            raise LaunchFailure(
+                failure.kind, failure.message, log_tail=tail_of(text), infrastructure=failure.infrastructure
+            )
+        if proof in done:
+            message = f"the engine is up, but does not answer as it should ({proof.exception()}); see its log"
+            raise LaunchFailure("no_completion", message, log_tail=tail_of(text))
+        message = (
+            f"the engine was not ready after {spec.ready_timeout_s:g} s (phase: {log.phase}); "
+            "see its log, or allow it more time"
+        )
+        raise ReadinessTimeout(message, phase=log.phase, log_tail=tail_of(text))
+    finally:
+        for task in (proof, death):
+            task.cancel()
+        await asyncio.gather(proof, death, return_exceptions=True)
+
+
+def _result(proof: asyncio.Task[Readiness], log_path: Path) -> Readiness:
+    try:
+        return proof.result()
+    except LaunchFailure as failure:
+        failure.log_tail = tail_of(read_log(log_path))
+        raise
+
+
+async def stop(process: SupervisedProcess, spec: LaunchSpec, launch_id: str) -> StopReport:
+    """End the launch even when this task is cancelled meanwhile, and verify that it is gone."""
+    stopping = asyncio.create_task(process.stop())
+    try:
+        report = await asyncio.shield(stopping)
+    except asyncio.CancelledError:
+        process.hurry()
+        await stopping
+        raise
+    if left := find_engines(spec.study, launch=launch_id):
+        # The supervisor was killed, or something changed its parent and its environment.
+        await asyncio.to_thread(reap_engines, spec.study, launch=launch_id, grace_s=1.0)
+        if find_engines(spec.study, launch=launch_id):
+            raise EngineNotStopped(f"{len(left)} processes of launch {launch_id} could not be ended")
+    return report
+
+
+async def wait_for(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for the event or for the time to be over; the caller looks which."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({waiting}, timeout=timeout_s)
+    waiting.cancel()

@@ -64,7 +64,9 @@ def _exit_codes() -> str:
     }
     undescribed = raised - set(CODES)
     if undescribed:
-        raise ValueError(f"exit codes {sorted(undescribed)} of tuner/errors.py have no description in docs/generate_cli.py")
+        raise ValueError(
+            f"exit codes {sorted(undescribed)} of tuner/errors.py have no description in docs/generate_cli.py"
+        )
     rows = [f"| {code} | {meaning} |" for code, meaning in CODES.items()]
     return "\n".join(["## Exit codes", "", "| code | meaning |", "|---|---|", *rows]) + "\n"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from tuner.breakdown import Breakdown
@@ -18,6 +19,7 @@ class Narrator:
     def __init__(self, *, quiet: bool = False) -> None:
         # Off a terminal a table must not be squeezed to 80 columns; logs have no right edge.
         self.console = Console(highlight=False, quiet=quiet, soft_wrap=True)
+        self._status: Status | None = None
         self._table_console = (
             self.console if self.console.is_terminal else Console(highlight=False, quiet=quiet, width=140)
         )
@@ -25,6 +27,17 @@ class Narrator:
     def line(self, text: str = "") -> None:
         """One line, any markup in it shown as it is."""
         self.console.print(escape(text))
+
+    def phase(self, text: str | None) -> None:
+        """What an engine's start is busy with, on a terminal only; None ends it, so that nothing draws while measuring."""
+        if self._status is not None and text is None:
+            self._status.stop()
+            self._status = None
+        elif self._status is not None:
+            self._status.update(escape(text or ""))
+        elif text is not None and self.console.is_terminal:
+            self._status = self.console.status(escape(text))
+            self._status.start()
 
     def plan(self, plan: Plan) -> None:
         """What the study is about to do."""

@@ -78,7 +78,7 @@ def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules
     """
     confirmed = [r for r in records if r.plan.phase == "confirm"]
     first = next(r for r in records if r.plan.phase == "baseline")
-    baseline = [r for r in confirmed if r.plan.serve_config.id == first.plan.serve_config.id]
+    baseline = [r for r in confirmed if _entrant(r) == _entrant(first)]
     base = _valid(baseline, condition.key)
     if not base:
         raise ValueError(f"condition {condition.key!r}: no valid confirmation of the baseline")
@@ -215,9 +215,13 @@ def _valid(trials: Sequence[TrialRecord], condition: str) -> dict[int, Measureme
 def _by_config(records: Sequence[TrialRecord]) -> dict[str, list[TrialRecord]]:
     grouped: dict[str, list[TrialRecord]] = {}
     for record in records:
-        key = f"{record.plan.serve_config.id}/{record.plan.temperature}"
-        grouped.setdefault(key, []).append(record)
+        grouped.setdefault(_entrant(record), []).append(record)
     return grouped
+
+
+def _entrant(record: TrialRecord) -> str:
+    """What is compared: a configuration, at its own temperature where that is searched."""
+    return f"{record.plan.serve_config.id}/{record.plan.temperature}"
 
 
 def _value(record: TrialRecord | None, condition: str, rules: Rules) -> float | None:

@@ -36,7 +36,7 @@ class Study:
         self._store = store
         self._narrator = narrator
         self._breakdown = Breakdown()
-        self._bench = Bench(plan, store, LocalRunner(), self._breakdown, narrator.line)
+        self._bench = Bench(plan, store, LocalRunner(), self._breakdown, narrator.line, narrator.phase)
         self._begun = store.plans()
         self._records = {record.plan.step: record for record in store.records() if _is_final(record)}
         self._provenance: Provenance | None = store.provenance()

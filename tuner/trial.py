@@ -30,6 +30,7 @@ class Bench:
     runner: Runner
     breakdown: Breakdown
     say: Callable[[str], None]
+    phase: Callable[[str | None], None]
 
 
 async def run_trial(bench: Bench, trial: TrialPlan, *, meanwhile: Awaitable[None] | None = None) -> TrialRecord:
@@ -101,8 +102,10 @@ async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[N
         with bench.breakdown.activity(ENGINE_START):
             work = asyncio.ensure_future(meanwhile) if meanwhile is not None else None
             try:
-                engine = await stack.enter_async_context(bench.runner.launch(spec, on_progress=None))
+                launch = bench.runner.launch(spec, on_progress=lambda text: bench.phase(f"engine: {text}"))
+                engine = await stack.enter_async_context(launch)
             finally:
+                bench.phase(None)
                 if work is not None:
                     await work
         bench.say(f"    engine ready after {engine.start_s:.0f} s (vLLM {engine.version})")

@@ -1,6 +1,7 @@
 """The wheel in a clean environment, with the source out of reach."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("runners", "search_spaces", "tuner", "workloads")
 SCRIPTS = ("tune", "dflash-tune")
+ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 # The limit is for a loaded machine: pip and the first import of numpy take seconds of CPU.
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(300)]
@@ -45,7 +48,7 @@ def test_the_packages_come_from_the_wheel(installation: "Installation") -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_version_is_that_of_the_distribution(script: str, installation: "Installation") -> None:
     done = installation.run(script, "--version")
-    assert (done.returncode, done.stdout.strip()) == (0, "0.1.0"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, VERSION), done.stderr
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

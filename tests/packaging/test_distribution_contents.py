@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from tests.packaging.conftest import Built
 
 ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+INFO = f"dflash_tuner-{VERSION}.dist-info"
 PACKAGES = ("runners", "search_spaces", "tuner", "workloads")
 
 # The limit is for a loaded machine: pip and the first import of numpy take seconds of CPU.
@@ -38,7 +41,7 @@ def test_check_wheel_contents_has_nothing_to_say(built: "Built") -> None:
 
 def test_the_wheel_has_our_four_packages_and_nothing_else_at_the_top(in_wheel: set[str]) -> None:
     top = {name.partition("/")[0] for name in in_wheel}
-    assert {*PACKAGES, "dflash_tuner-0.1.0.dist-info"} == top
+    assert {*PACKAGES, INFO} == top
 
 
 def test_every_package_says_that_it_is_typed(in_wheel: set[str]) -> None:
@@ -64,7 +67,7 @@ def test_no_test_and_no_bytecode_is_in_the_wheel(in_wheel: set[str]) -> None:
 
 
 def test_the_licence_is_in_the_wheel(in_wheel: set[str]) -> None:
-    assert "dflash_tuner-0.1.0.dist-info/licenses/LICENSE" in in_wheel
+    assert f"{INFO}/licenses/LICENSE" in in_wheel
 
 
 def test_the_source_distribution_has_what_its_tests_and_documents_need(built: "Built") -> None:

@@ -29,7 +29,7 @@ class Narrator:
         self.console.print(escape(text))
 
     def phase(self, text: str | None) -> None:
-        """What an engine's start is busy with, on a terminal only; None ends it, so that nothing draws while measuring."""
+        """What an engine's start is busy with, on a terminal only; None ends it: nothing draws while measuring."""
         if self._status is not None and text is None:
             self._status.stop()
             self._status = None

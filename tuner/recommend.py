@@ -85,7 +85,8 @@ def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules
     others = _by_config([r for r in confirmed if r not in baseline and condition.key in r.plan.conditions])
     corrected = 1 - (1 - rules.confidence) / max(1, len(others))
     candidates = [c for trials in others.values() if (c := _candidate(trials, base, condition.key, rules, corrected))]
-    best = max(candidates, key=lambda c: (c.acceptable, c.effect.gain), default=None)
+    reliable = [c for c in candidates if c.acceptable and c.effect.low > 1]
+    best = max(reliable or candidates, key=lambda c: (c.acceptable, c.effect.gain), default=None)
     base_meets = all(_meets_slos(m, rules) for m in base.values())
     if best is not None and best.acceptable and (best.effect.low > 1 or not base_meets):
         return _change(condition, best, baseline, base, rules)

@@ -96,10 +96,10 @@ def serve_config(plan: Plan, k: int) -> ServeConfig:
 def launch_spec(plan: Plan, config: ServeConfig, directory: Path) -> LaunchSpec:
     """How the bench starts an engine."""
     return LaunchSpec(
-        argv=(*plan.config.engine_argv, *config.to_argv()),
+        argv=(*plan.config.engine_argv, *config.to_argv(), "--served-model-name", "bench"),
         env=config.env,
         workdir=directory,
-        served_model=config.served_model_name,
+        served_model="bench",
         study="bench",
     )
 

@@ -17,6 +17,7 @@ from search_spaces.errors import EngineArgumentError
 from search_spaces.knobs import Scalar
 
 OWNED_BY_LAUNCHER = ("host", "port", "api-key", "uds")
+SECRETS = ("hf-token",)
 Argument = bool | int | float | str | list[Any] | dict[str, Any]
 
 
@@ -26,7 +27,6 @@ class ServeConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(description="target model: directory or hub id")
-    served_model_name: str = Field(description="name that requests use")
     values: dict[str, Scalar] = Field(description="knob values that made this config; null leaves it to the engine")
     fixed_args: dict[str, Argument] = Field(
         description="vLLM flags without dashes that every config of the study shares"
@@ -51,14 +51,14 @@ class ServeConfig(BaseModel):
 
     def to_argv(self) -> tuple[str, ...]:
         """Arguments after `vllm serve`, model first."""
-        argv = [self.model, "--served-model-name", self.served_model_name]
+        argv = [self.model]
         for flag, value in self.engine_args.items():
             argv += _flag_argv(flag, value)
         return tuple(argv)
 
     def to_yaml(self) -> str:
         """The file for `vllm serve --config`."""
-        document: dict[str, Any] = {"model": self.model, "served-model-name": self.served_model_name}
+        document: dict[str, Any] = {"model": self.model}
         for flag, value in self.engine_args.items():
             # `no-x: true` is understood by every release; `x: false` only by recent ones.
             if value is False:
@@ -92,6 +92,10 @@ def parse_engine_args(tokens: Sequence[str]) -> dict[str, Argument]:
             flag, equals, value = token[2:].partition("=")
             if flag in OWNED_BY_LAUNCHER:
                 raise EngineArgumentError(f"engine argument --{flag} is set by the tuner for each launch; leave it out")
+            if flag in SECRETS:
+                raise EngineArgumentError(
+                    f"engine argument --{flag} would be written into exports; set it in the environment instead"
+                )
             if equals:
                 parsed[flag] = _typed(value)
                 flag = None

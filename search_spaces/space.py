@@ -4,8 +4,9 @@
 release does not have); `ResolvedSpace` turns knob values into serve configs. Sampling is the trunk's business.
 """
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -86,7 +87,6 @@ class ResolvedSpace:
     seeds: tuple[dict[str, Scalar], ...]
     fixed_args: dict[str, Argument]
     env: dict[str, str]
-    served_model_name: str = field(default="tuned")
 
     def tunable(self) -> dict[str, Knob]:
         """Knobs with more than one value; the others are dead and never sampled."""
@@ -116,12 +116,17 @@ class ResolvedSpace:
             "prefix_caching": True,
             **self.fixed,
         }
-        recipe = self.complete(values)
-        if rules.token_budget_holds_drafts(recipe, self.facts):
-            defaults = self.facts.release.defaults[self.facts.device]
-            k = self.facts.draft.max_speculative_tokens or 0
-            recipe["max_num_batched_tokens"] = 1 << ((k + 1) * defaults.max_num_seqs - 1).bit_length()
-        return recipe
+        return self.starting_point(values)
+
+    def starting_point(self, values: Values) -> dict[str, Scalar]:
+        """A point that is not left out for its token budget alone: the budget is raised until it holds every draft."""
+        point = self.complete(values)
+        if "max_num_batched_tokens" not in values and rules.token_budget_holds_drafts(point, self.facts):
+            k, seqs = point.get("num_speculative_tokens"), point.get("max_num_seqs")
+            seqs = seqs or self.facts.release.defaults[self.facts.device].max_num_seqs
+            if isinstance(k, int) and isinstance(seqs, int):
+                point["max_num_batched_tokens"] = 1 << ((k + 1) * seqs - 1).bit_length()
+        return point
 
     def complete(self, values: Values) -> dict[str, Scalar]:
         """Fills in fixed values and engine defaults for knobs that are not named."""
@@ -131,6 +136,20 @@ class ResolvedSpace:
     def refusal(self, values: Values) -> str | None:
         """Why these values cannot be launched, or None."""
         return rules.refusal(values, self.facts)
+
+    def refused(self, limit: int = 200_000) -> dict[str, tuple[int, str]]:
+        """How many combinations each rule refuses, with one reason as an example; looks at `limit` of them at most."""
+        tunable = self.tunable()
+        found: dict[str, tuple[int, str]] = {}
+        combinations = itertools.product(*(knob.values() for knob in tunable.values()))
+        for combination in itertools.islice(combinations, limit):
+            values = self.complete(dict(zip(tunable, combination, strict=True)))
+            for rule in rules.RULES:
+                reason = rule(values, self.facts)
+                if reason:
+                    found[rule.__name__] = (found.get(rule.__name__, (0, reason))[0] + 1, reason)
+                    break
+        return found
 
     def alive(self, values: Values) -> dict[str, Scalar]:
         """Values that reach the engine: neither dead nor left to it."""
@@ -157,7 +176,6 @@ class ResolvedSpace:
         identity = {n: v for n, v in alive.items() if n not in self.knobs or v != self.knobs[n].engine_default}
         return ServeConfig(
             model=self.facts.target.path,
-            served_model_name=self.served_model_name,
             values=complete,
             fixed_args=self.fixed_args,
             tuned_args=tuned,

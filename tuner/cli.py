@@ -1,6 +1,7 @@
 """The command line: options to a TuneConfig, errors to exit codes. Nothing heavy is imported before it is needed."""
 
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ app = App(
     help="Find the vLLM serve configuration with DFlash speculative decoding that is best for your recorded traffic.",
     help_format="plaintext",
     version_flags=["--version"],
+    version=lambda: metadata.version("dflash-tuner"),
     default_parameter=Parameter(negative=""),
 )
 
@@ -50,7 +52,7 @@ def tune(
     requests: Annotated[int | None, Parameter(help="Requests per measurement at most; all by default.")] = None,
     held_out: Annotated[float, Parameter(help="Share of sessions kept for the confirmation.")] = 0.5,
     confidence: Annotated[float, Parameter(help="Confidence level of intervals.")] = 0.95,
-    seed: Annotated[int, Parameter(help="Seed of search, split and request seeds.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of the search and of the split.")] = 0,
     study: Annotated[str | None, Parameter(help="Name of the study; made from workload and time by default.")] = None,
     out: Out = Path("runs"),
     tracking_uri: Annotated[

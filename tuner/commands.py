@@ -26,7 +26,10 @@ from workloads import read_workload, split_profiles
 def run_tune(config: TuneConfig, *, dry_run: bool, as_json: bool) -> int:
     """`tune --workload F`."""
     if dry_run:
-        Narrator().plan(make_plan(config))
+        plan = make_plan(config)
+        narrator = Narrator()
+        narrator.plan(plan)
+        narrator.refused(plan.space.refused())
         return 0
     return _run_study(config, resume=False, as_json=as_json)
 
@@ -184,6 +187,11 @@ def parse_env(pairs: list[str]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise UsageError(f"--engine-env {pair!r} is not KEY=VALUE")
+        if re.search(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", name, re.IGNORECASE):
+            raise UsageError(
+                f"--engine-env {name}=... would be written into exports and MLflow; set it in the environment of "
+                "tune itself, the engine inherits it"
+            )
         env[name] = value
     return env
 

@@ -38,7 +38,7 @@ class TuneConfig(BaseModel):
     requests: int | None = Field(default=None, ge=2, description="requests per measurement at most; None takes all")
     held_out: float = Field(default=0.5, gt=0, lt=1, description="share of sessions kept for the confirmation")
     confidence: float = Field(default=0.95, gt=0.5, lt=1, description="confidence level of the stated intervals")
-    seed: int = Field(default=0, ge=0, description="seed of the search, the split and the request seeds")
+    seed: int = Field(default=0, ge=0, description="seed of the search and of the split")
     study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the study")
     out: Path = Field(default=Path("runs"), description="directory of studies")
     tracking_uri: str | None = Field(default=None, description="MLflow tracking URI; None is <out>/mlflow.db")

@@ -1,6 +1,6 @@
 """What a person sees: lines while the study runs, tables when it is done. Plain text where there is no terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -59,6 +59,11 @@ class Narrator:
         )
         for warning in plan.warnings:
             self.line(f"warning     {warning}")
+
+    def refused(self, refused: Mapping[str, tuple[int, str]]) -> None:
+        """What will not be launched, and why."""
+        for count, reason in refused.values():
+            self.line(f"refused     {count} combinations, for example: {reason}")
 
     def recommendations(self, answers: Sequence[Recommendation]) -> None:
         """The answer as a table, then the reasons."""

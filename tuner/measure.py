@@ -64,7 +64,7 @@ async def measure(
                 deadline_s=timeout_s,
                 keep_text=True,
             )
-            counters = (await engine.scrape()).since(before)
+            counters = (await engine.drain()).since(before)
         summary = summarise(result, slo=_per_request_limits(slos) or None)
         problems = _problems(condition, summary, counters, result)
         if not problems or attempt == ATTEMPTS:

@@ -3,18 +3,12 @@
 Reads the workload and the checkpoints, settles profiles, conditions, blocks and the search space. Starts nothing.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-import yaml
 
 from search_spaces import (
     Checkpoint,
     Facts,
     ResolvedSpace,
-    SearchSpaceError,
     ServeConfig,
     check_draft_fits,
     load_release,
@@ -23,6 +17,7 @@ from search_spaces import (
     read_checkpoint,
 )
 from tuner import host
+from tuner.baseline import read_baseline
 from tuner.conditions import Condition, TemperaturePlan, parse_temperature, plan_conditions
 from tuner.config import TuneConfig
 from tuner.engine_command import engine_version
@@ -85,7 +80,7 @@ def make_plan(config: TuneConfig) -> Plan:
     )
     if draft is None:
         warnings.append("no --draft: speculation is not part of the search")
-    baseline = _own_baseline(config.baseline, space) if config.baseline else space.serve_config(space.baseline())
+    baseline = read_baseline(config.baseline, space) if config.baseline else space.serve_config(space.baseline())
     return Plan(
         config=config,
         workload=workload,
@@ -107,7 +102,8 @@ def make_plan(config: TuneConfig) -> Plan:
 def _blocks(
     profiles: tuple[Profile, ...], config: TuneConfig
 ) -> tuple[dict[str, tuple[Block, ...]], dict[str, tuple[Block, ...]]]:
-    search, held_out = {}, {}
+    search: dict[str, tuple[Block, ...]] = {}
+    held_out: dict[str, tuple[Block, ...]] = {}
     for profile in profiles:
         sessions = len(profile.sessions())
         if sessions < 2 * config.blocks:
@@ -116,8 +112,14 @@ def _blocks(
                 f"held out need {2 * config.blocks}: record more traffic, lower --blocks, or use --profile-by none"
             )
         first, second = profile.split(config.held_out, config.seed)
-        search[profile.name] = limit_requests(first, config.requests).blocks(config.blocks)
-        held_out[profile.name] = limit_requests(second, config.requests).blocks(config.blocks)
+        for part, blocks in ((first, search), (second, held_out)):
+            blocks[profile.name] = limit_requests(part, config.requests).blocks(config.blocks)
+            if len(blocks[profile.name]) < config.blocks:
+                found = len(blocks[profile.name])
+                raise UsageError(
+                    f"profile {profile.name!r}: one part has {found} sessions for {config.blocks} blocks; "
+                    "raise --requests, move --held-out towards 0.5, or lower --blocks"
+                )
     return search, held_out
 
 
@@ -148,51 +150,3 @@ def _checkpoints(config: TuneConfig) -> tuple[Checkpoint, Checkpoint | None]:
     draft = read_checkpoint(config.draft)
     check_draft_fits(draft, target)
     return target, draft
-
-
-def _own_baseline(path: Path, space: ResolvedSpace) -> ServeConfig:
-    """The user's serve config: a YAML as for `vllm serve --config`."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"--baseline {path}: cannot be read ({' '.join(str(error).split())})") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"--baseline {path}: must be a mapping of vLLM flags, as for `vllm serve --config`")
-    tokens = []
-    for name, value in document.items():
-        flag = str(name).replace("_", "-")
-        if flag in ("model", "served-model-name", "host", "port", "api-key"):
-            continue
-        tokens += (
-            [f"--{flag}"] if value is True else [f"--no-{flag}"] if value is False else [f"--{flag}={_text(value)}"]
-        )
-    try:
-        flags = parse_engine_args(tokens)
-    except SearchSpaceError as error:
-        raise UsageError(f"--baseline {path}: {error}") from error
-    values = _values_of_flags(flags, space)
-    known = space.serve_config(values)
-    rest = {k: v for k, v in flags.items() if k not in known.tuned_args}
-    if not rest:
-        return known
-    return known.model_copy(
-        update={
-            "tuned_args": {**known.tuned_args, **rest},
-            "identity": {**known.identity, **{k: str(v) for k, v in rest.items()}},
-        }
-    )
-
-
-def _values_of_flags(flags: Mapping[str, object], space: ResolvedSpace) -> dict[str, bool | int | float | str | None]:
-    speculative = flags.get("speculative-config")
-    keys = speculative if isinstance(speculative, dict) else {}
-    values: dict[str, bool | int | float | str | None] = {}
-    for name, knob in space.knobs.items():
-        value = flags.get(knob.flag) if knob.flag else keys.get(knob.speculative_key)
-        if isinstance(value, bool | int | float | str):
-            values[name] = value
-    return values
-
-
-def _text(value: object) -> str:
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)

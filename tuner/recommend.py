@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from search_spaces import ServeConfig
 from tuner.conditions import Condition
 from tuner.objective import Objective, Slo
 from tuner.output_check import check_outputs
-from tuner.records import Effect, Measurement, OutputCheck, Recommendation, TrialRecord
+from tuner.records import Effect, Measurement, OutputCheck, Recommendation, TrialPlan, TrialRecord
 from tuner.stats import paired_gain
 
 # Run-to-run noise of one engine is 1 to 3 percent; nearer than this, the configuration that changes less is preferred.
@@ -101,7 +102,7 @@ def _change(
     rules: Rules,
 ) -> Recommendation:
     metrics, base_metrics = _mean_metrics(best.measurements), _mean_metrics(base.values())
-    config = best.trials[0].plan.serve_config
+    config = _with_temperature(best.trials[0].plan)
     return Recommendation(
         condition=condition.key,
         profile=condition.profile,
@@ -121,6 +122,14 @@ def _change(
         metrics=metrics,
         simulated=any(r.simulated for r in baseline),
     )
+
+
+def _with_temperature(trial: TrialPlan) -> ServeConfig:
+    """A searched temperature becomes the engine's default, for requests that name none."""
+    if trial.temperature is None:
+        return trial.serve_config
+    tuned = {**trial.serve_config.tuned_args, "override-generation-config": {"temperature": trial.temperature}}
+    return trial.serve_config.model_copy(update={"tuned_args": tuned})
 
 
 def _stay(

@@ -88,7 +88,7 @@ class Study:
         space = self._plan.space
         recipe = space.recipe()
         points: list[tuple[str, Phase, dict[str, Scalar]]] = [("recipe", "recipe", recipe)] if recipe else []
-        points += [(f"seed/{i}", "seed", space.complete(seed)) for i, seed in enumerate(space.seeds)]
+        points += [(f"seed/{i}", "seed", space.starting_point(seed)) for i, seed in enumerate(space.seeds)]
         for step, phase, values in points:
             if self._searched() >= self._plan.config.trials or self._out_of_time():
                 return

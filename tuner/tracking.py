@@ -110,8 +110,7 @@ class MlflowTracker:
             _log_metrics(client, parent, {f"recommended/{key}/{n}": v for n, v in metrics.items()})
             client.set_tag(parent, f"recommended.{key}", f"{answer.verdict}: {answer.serve_config.label()}")
             client.set_tag(parent, f"reason.{key}", answer.reason)
-            for number in answer.trials:
-                self._mark_trial(client, number, answer)
+            self._mark_trials(client, answer)
             directory = self._store.recommended_directory(answer.condition)
             client.log_artifacts(parent, str(directory), f"recommended/{key}")
         client.set_tag(parent, "simulated", str(any(answer.simulated for answer in recommendations)).lower())
@@ -120,13 +119,12 @@ class MlflowTracker:
         client.set_experiment_tag(self._runs["experiment"], "mlflow.note.content", summary)
         client.set_terminated(parent, "FINISHED")
 
-    def _mark_trial(self, client: "MlflowClient", number: int, answer: Recommendation) -> None:
-        run_id = self._runs.get(f"trial/{number}")
-        if run_id is None:
-            return
-        record = next(r for r in self._store.records() if r.plan.number == number)
-        if record.plan.serve_config.id == answer.serve_config.id:
-            client.set_tag(run_id, f"recommended_for.{key_of(answer.condition)}", "yes")
+    def _mark_trials(self, client: "MlflowClient", answer: Recommendation) -> None:
+        """Marks every run of the recommended configuration, so that the best run of the search shows it too."""
+        for record in self._store.records():
+            run_id = self._runs.get(f"trial/{record.plan.number}")
+            if run_id is not None and record.plan.serve_config.id == answer.serve_config.id:
+                client.set_tag(run_id, f"recommended_for.{key_of(answer.condition)}", "yes")
 
     def _log_workload(self, client: "MlflowClient", run_id: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag

@@ -19,6 +19,7 @@ from tuner.records import Failure, TrialPlan, TrialRecord
 from tuner.store import Store
 
 INFRASTRUCTURE_ATTEMPTS = 3
+SERVED_MODEL = "tuned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,11 @@ async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[N
     """Starts and stops the engine, each under its own name in the breakdown."""
     plan, config = bench.plan, trial.serve_config
     spec = LaunchSpec(
-        argv=(*plan.config.engine_argv, *config.to_argv()),
+        # Last, so that it wins over a name that the user's exports are to have.
+        argv=(*plan.config.engine_argv, *config.to_argv(), "--served-model-name", SERVED_MODEL),
         env={**config.env, "VLLM_CACHE_ROOT": str(_compile_cache(plan, config.id))},
         workdir=bench.store.trial_directory(trial.number).absolute(),
-        served_model=config.served_model_name,
+        served_model=SERVED_MODEL,
         ready_timeout_s=plan.config.ready_timeout_s,
         study=study_marker(plan),
     )

@@ -131,7 +131,13 @@ def _served(config: Path, directory: Path) -> Iterator[tuple[Json, Json]]:
     try:
         _wait_until_healthy(port, process, directory / "log")
         info = _get(f"http://127.0.0.1:{port}/server_info?config_format=json")
-        body = {"model": "tuned", "prompt": "def add", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+        body = {
+            "model": str(ROOT / "demo/models/target"),
+            "prompt": "def add",
+            "max_tokens": 8,
+            "temperature": 0,
+            "ignore_eos": True,
+        }
         yield info, _get(f"http://127.0.0.1:{port}/v1/completions", body)
     finally:
         process.terminate()

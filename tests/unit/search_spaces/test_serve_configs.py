@@ -43,7 +43,6 @@ def test_argv_and_yaml_say_the_same(resolved: Callable[..., ResolvedSpace]) -> N
     }
     config = space.serve_config(values)
     expected = {
-        "served-model-name": "tuned",
         "dtype": "float32",
         "enable-prefix-caching": False,
         "block-size": "64",

@@ -82,7 +82,6 @@ def test_the_yaml_reads_back_as_the_recommended_flags(model: str) -> None:
     made = answer(model=model)
     document = yaml.safe_load(EXPORTERS["yaml"][1](made, PROVENANCE))
     assert document.pop("model") == model
-    assert document.pop("served-model-name") == "tuned"
     assert document == {
         "dtype": "float32",
         "no-enable-prefix-caching": True,
@@ -105,7 +104,6 @@ def test_control_characters_in_names_stay_inside_the_yaml_s_comments() -> None:
     text = EXPORTERS["yaml"][1](hostile_answer(), PROVENANCE.model_copy(update={"cpu": BREAKOUT}))
     assert set(yaml.safe_load(text)) == {
         "model",
-        "served-model-name",
         "dtype",
         "no-enable-prefix-caching",
         "speculative-config",

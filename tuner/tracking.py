@@ -144,6 +144,9 @@ class MlflowTracker:
             os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
             os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")  # importing it would undo what follows
+            # Its own 7 retries take minutes, in which no engine is measured; `tune sync` is our retry.
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
             logging.getLogger("mlflow").setLevel(logging.ERROR)
             logging.getLogger("alembic").setLevel(logging.ERROR)
             from mlflow import MlflowClient

@@ -4,6 +4,7 @@ Everything is real but the engine's clockwork: `tune` and the simulated engines 
 Only configs of the checkpoints exist, because nothing here reads weights.
 """
 
+import hashlib
 import json
 import os
 import shlex
@@ -15,10 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from runners import EngineProcess, find_engines
+from tuner.store import Store
+
 TUNE = Path(sys.executable).with_name("tune")
 ENGINE_COMMAND = f"{shlex.quote(sys.executable)} -P -m runners.simulated serve"
-# A token takes 5 ms: slow enough that HTTP does not count, fast enough that a replay takes half a second.
-TIME_SCALE = "2"
+# A step takes 10 ms: slow enough that HTTP does not count, fast enough that a replay takes a second.
+TIME_SCALE = "1"
+# A route that is neither a file name nor one of MLflow's names, and what its profile is called.
+CHAT_ROUTE = "chat+客服 (v2)"
+CHAT = "chat-v2"
 
 SPACE = """\
 name: small
@@ -38,7 +47,7 @@ class Desk:
 
     @property
     def workload(self) -> Path:
-        """Two routes, `code` at temperature 0 and `chat` at 0.8, 12 requests each, one a session."""
+        """Two routes, `code` at temperature 0 and a chat at 0.8, 12 requests each, one a session."""
         return self.directory / "api_traffic.jsonl"
 
     @property
@@ -61,7 +70,7 @@ class Desk:
         write_checkpoint(self.target, architectures=["Qwen3ForCausalLM"], num_hidden_layers=32)
         write_checkpoint(self.draft, **DRAFT_CONFIG)
         self.space.write_text(SPACE, encoding="utf-8")
-        write_workload(self.workload, [line(n, route) for n in range(12) for route in ("code", "chat")])
+        write_workload(self.workload, [line(n, route) for n in range(12) for route in ("code", CHAT_ROUTE)])
         return self
 
     def options(self, study: str, out: Path, **changes: str | None) -> list[str]:
@@ -84,6 +93,32 @@ class Desk:
         }
         options |= {name.replace("_", "-"): value for name, value in changes.items()}
         return [word for name, value in options.items() if value is not None for word in (f"--{name}", value)]
+
+
+class FinishedStudy(BaseModel):
+    """A study that ran to its end, and what it said."""
+
+    out: Path
+    study: str
+    desk: Path
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def directory(self) -> Path:
+        """The study's own directory."""
+        return self.out / self.study
+
+    def store(self) -> Store:
+        """Its files."""
+        return Store.open(self.out, self.study)
+
+
+def engines_of(out: Path, study: str) -> list[EngineProcess]:
+    """Living processes of a study's launches; the directory tells studies of one name apart."""
+    place = hashlib.sha256(str((out / study).absolute()).encode()).hexdigest()[:8]
+    return list(find_engines(f"{study}-{place}"))
 
 
 DRAFT_CONFIG: dict[str, Any] = {
@@ -112,7 +147,7 @@ def line(number: int, route: str, *, at_s: float | None = None, **body: Any) -> 
         "body": {
             "model": "any",
             "prompt": prompt,
-            "max_tokens": 24,
+            "max_tokens": 32,
             "temperature": 0 if route == "code" else 0.8,
             **body,
         },

@@ -160,12 +160,13 @@ class ResolvedSpace:
         }
 
     def serve_config(self, values: Values) -> ServeConfig:
-        """Builds the serve config; dead knobs and nulls leave no trace in it."""
+        """Builds the serve config; dead knobs, nulls and the engine's own defaults leave no trace in it."""
         complete = self.complete(values)
         alive = self.alive(complete)
+        identity = {n: v for n, v in alive.items() if n not in self.knobs or v != self.knobs[n].engine_default}
         tuned: dict[str, Argument] = {}
         speculative: dict[str, Any] = {}
-        for name, value in alive.items():
+        for name, value in identity.items():
             knob = self.knobs.get(name) or _knob_of_recipe(name)
             if knob.speculative_key:
                 speculative[knob.speculative_key] = value
@@ -173,7 +174,6 @@ class ResolvedSpace:
                 tuned[knob.flag] = value
         if speculative.get("method", "none") != "none" and self.facts.draft is not None:
             tuned["speculative-config"] = {**speculative, "model": self.facts.draft.path}
-        identity = {n: v for n, v in alive.items() if n not in self.knobs or v != self.knobs[n].engine_default}
         return ServeConfig(
             model=self.facts.target.path,
             values=complete,

@@ -26,7 +26,7 @@ def read_baseline(path: Path, space: ResolvedSpace) -> ServeConfig:
     """
     flags = _flags(path)
     config = space.serve_config(_knob_values(flags, space))
-    different = {name: value for name, value in flags.items() if config.tuned_args.get(name) != value}
+    different = {n: v for n, v in _without_defaults(flags, space).items() if config.tuned_args.get(n) != v}
     if not different:
         return config
     words = {name: json.dumps(value, sort_keys=True) for name, value in different.items()}
@@ -52,6 +52,16 @@ def _flags(path: Path) -> dict[str, Argument]:
         else:
             flags[name] = value
     return flags
+
+
+def _without_defaults(flags: Mapping[str, Argument], space: ResolvedSpace) -> dict[str, Argument]:
+    """Flags less those that say what the engine does anyway, so that a spelt-out default changes nothing."""
+    defaults = {knob.flag or knob.speculative_key: knob.engine_default for knob in space.knobs.values()}
+    kept = {name: value for name, value in flags.items() if name not in defaults or value != defaults[name]}
+    speculative = kept.get("speculative-config")
+    if isinstance(speculative, dict):
+        kept["speculative-config"] = {k: v for k, v in speculative.items() if k not in defaults or v != defaults[k]}
+    return kept
 
 
 def _knob_values(flags: Mapping[str, Argument], space: ResolvedSpace) -> dict[str, Scalar]:

@@ -261,3 +261,8 @@ def test_the_draft_reaches_the_engine_as_json_with_spaces_and_quotes(facts: Fact
     )
     argv = space.serve_config({"method": "dflash", "num_speculative_tokens": 3}).to_argv()
     assert hostile == json.loads(argv[argv.index("--speculative-config") + 1])["model"]
+
+
+def test_a_token_for_the_hub_is_refused_because_exports_would_show_it() -> None:
+    with pytest.raises(EngineArgumentError, match="hf-token"):
+        parse(("--hf-token", "x"))

@@ -149,3 +149,20 @@ def test_the_block_drop_is_a_knob_where_the_release_has_and_needs_it(
         for version in ("0.29", "0.30", "0.32", "0.33")
     }
     assert found == {"0.29": False, "0.30": True, "0.32": True, "0.33": False}
+
+
+def test_a_starting_point_is_not_lost_to_the_token_budget_alone(resolved: Callable[..., ResolvedSpace]) -> None:
+    space = resolved(device="gpu")
+    corner = next(
+        seed for seed in space.seeds if seed.get("method") == "dflash" and seed.get("prefix_caching") is False
+    )
+    assert "max_num_batched_tokens" in (space.refusal(space.complete(corner)) or "")
+    raised = space.starting_point(corner)
+    assert (raised["max_num_batched_tokens"], space.refusal(raised)) == (4096, None)
+
+
+def test_refused_combinations_are_counted_by_rule(resolved: Callable[..., ResolvedSpace]) -> None:
+    refused = resolved().refused()
+    # On the CPU a KV block of 16 is refused: one of the five sizes.
+    assert set(refused) == {"kv_block_size_is_aligned", "token_budget_holds_drafts"}
+    assert "kv_block_size=16" in refused["kv_block_size_is_aligned"][1]

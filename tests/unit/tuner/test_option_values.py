@@ -172,3 +172,9 @@ def test_recorded_load_without_timestamps_is_refused_with_the_way_out() -> None:
 def test_a_malformed_load_is_refused_under_the_option_s_name() -> None:
     with pytest.raises(UsageError, match="--load"):
         plan_conditions((profile("code"),), TemperaturePlan((None,)), "concurrency=0")
+
+
+def test_a_secret_in_the_engine_s_environment_is_refused_because_exports_would_show_it() -> None:
+    with pytest.raises(UsageError, match="HF_TOKEN") as raised:
+        parse_env(["HF_TOKEN=hf_secret"])
+    assert "hf_secret" not in str(raised.value)

@@ -235,3 +235,20 @@ def test_when_the_baseline_misses_the_slo_slower_configurations_qualify() -> Non
         record(1, "search/0", dflash(3), measurement("code", 80, ttft_p99_s=0.05)),
     ]
     assert labels(shortlist("code", records, rules(slos=SLOS), count=5)) == ["dflash K=3"]
+
+
+def test_a_reliable_finalist_is_preferred_to_a_faster_one_that_is_not() -> None:
+    wild = [measurement("code", value, blocks=[value] * 4, outputs=SAME) for value in (100.0, 450.0, 240.0)]
+    answer = recommend(CODE, confirmation({15: wild, 7: rounds(150)}, rounds(100)), rules())
+    assert (answer.verdict, answer.serve_config.label()) == ("change", "dflash K=7")
+
+
+def test_a_searched_temperature_becomes_the_engine_s_default_in_the_export() -> None:
+    records = [
+        one
+        if one.plan.step.startswith("confirm/") is False or "base" in one.plan.step
+        else one.model_copy(update={"plan": one.plan.model_copy(update={"temperature": 0.3})})
+        for one in confirmation({7: rounds(180)}, rounds(100))
+    ]
+    answer = recommend(CODE, records, rules())
+    assert answer.serve_config.engine_args["override-generation-config"] == {"temperature": 0.3}

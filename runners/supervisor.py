@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 # prctl(2), from linux/prctl.h
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-_SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - the kernel's mount point, not a temporary file of ours
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's mount point, not a temporary file of ours
 _POLL_S = 0.02
 # After the main process ended by itself: what its children (and multiprocessing's resource tracker) may still need.
 _ORPHAN_GRACE_S = 1.0
@@ -66,17 +66,17 @@ def descendants(ancestors: Iterable[int]) -> list[int]:
     return found
 
 
-def shared_memory_of(pids: Iterable[int]) -> set[str]:
-    """Paths under /dev/shm that the processes have mapped."""
-    paths: set[str] = set()
+def shared_memory_of(pids: Iterable[int]) -> set[int]:
+    """Inodes under /dev/shm that the processes have mapped.
+
+    Inodes and not names, because glibc maps a new semaphore under a passing name before it gives it its own.
+    """
+    inodes: set[int] = set()
     for pid in pids:
         # Gone, or another user's: nothing of ours to see there.
         with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123 - as above
-            for line in maps:
-                _, found, name = line.rstrip("\n").partition(_SHARED_MEMORY)
-                if found and not name.endswith(" (deleted)"):
-                    paths.add(_SHARED_MEMORY + name)
-    return paths
+            inodes.update(int(line.split(maxsplit=5)[4]) for line in maps if f" {_SHARED_MEMORY}/" in line)
+    return inodes
 
 
 def send(pid: int, number: int) -> None:
@@ -96,7 +96,7 @@ class Supervisor:
         self._deadline: float | None = None  # set once the engine has to end, monotonic clock
         self._returncode: int | None = None
         self._killed: list[str] = []
-        self._segments: set[str] = set()
+        self._segments: set[int] = set()
         self._pending = b""
         self._poll = select.poll()
         self._wakeup, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -225,17 +225,18 @@ class Supervisor:
                     self._returncode = self._engine.returncode = os.waitstatus_to_exitcode(status)
 
 
-def remove_segments(paths: Iterable[str], *, since: float) -> list[str]:
+def remove_segments(inodes: set[int], *, since: float, folder: str = _SHARED_MEMORY) -> list[str]:
     """Remove shared memory that is not older than ``since`` (Unix seconds) and that no process has mapped any more."""
-    candidates = {path for path in paths if os.path.exists(path)}  # noqa: PTH110 - as above
+    left = [entry for entry in os.scandir(folder) if entry.inode() in inodes]
+    mapped = shared_memory_of(living()) if left else set()
     removed = []
-    for path in sorted(candidates - shared_memory_of(living())) if candidates else ():
+    for entry in left:
         # Another process may have removed it meanwhile.
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ctime >= since:  # noqa: PTH116 - as above
-                os.unlink(path)  # noqa: PTH108 - as above
-                removed.append(path)
-    return removed
+            if entry.inode() not in mapped and entry.stat().st_ctime >= since:
+                os.unlink(entry.path)  # noqa: PTH108 - as above
+                removed.append(entry.path)
+    return sorted(removed)
 
 
 def remove_directory(path: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -81,12 +82,20 @@ def test_this_process_is_never_taken_for_an_engine(monkeypatch: pytest.MonkeyPat
     assert os.getpid() not in {process.pid for process in find_engines()}
 
 
-def test_shared_memory_that_is_older_than_the_launch_is_kept(tmp_path: Path) -> None:
-    segment = tmp_path / "older"
-    segment.write_bytes(b"x")
-    now = time.time()
-    assert supervisor.remove_segments([str(segment)], since=now + 60) == []
-    assert supervisor.remove_segments([str(segment)], since=now - 60) == [str(segment)]
+def test_shared_memory_that_is_older_than_the_launch_or_not_of_it_is_kept(tmp_path: Path) -> None:
+    segment, foreign = tmp_path / "segment", tmp_path / "foreign"
+    for path in (segment, foreign):
+        path.write_bytes(b"x")
+    inodes, now = {segment.stat().st_ino}, time.time()
+    assert supervisor.remove_segments(inodes, since=now + 60, folder=str(tmp_path)) == []
+    assert supervisor.remove_segments(inodes, since=now - 60, folder=str(tmp_path)) == [str(segment)]
+    assert foreign.exists()
+
+
+def test_a_semaphore_is_seen_in_the_maps_of_the_process_that_made_it() -> None:
+    lock = multiprocessing.get_context("spawn").Lock()
+    name = Path(f"/dev/shm/sem.{lock._semlock.name.lstrip('/')}")  # type: ignore[attr-defined]  # noqa: S108 - its file
+    assert name.stat().st_ino in supervisor.shared_memory_of([os.getpid()])
 
 
 def test_phases_follow_whole_lines_of_the_log(tmp_path: Path) -> None:

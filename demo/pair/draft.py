@@ -115,7 +115,8 @@ class DraftTrainer:
         masks = self._rng.randint(1, options.block_size - 1)
         support = kind == "support"
         rows = self._rng.sample(self._generations[kind], options.support_rows if support else options.batch_rows)
-        anchors = _draw_anchors(rows, max(1, options.query_tokens // (masks + 1)), self._rng)
+        count = min(options.max_anchors, options.query_tokens // (masks + 1))
+        anchors = _draw_anchors(rows, count, self._rng)
         prefix = self._prefix if support else None
         return kind, masks, build_blocks(rows, masks, anchors, self._mask_id, prefix)
 

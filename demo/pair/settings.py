@@ -30,7 +30,7 @@ class Shape:
 class TargetSettings:
     """How the target is trained."""
 
-    minutes: float = 24.0
+    minutes: float = 23.0
     shallow_layers: int = 8
     shallow_share: float = 0.35
     """Share of the minutes that trains the shallow network, before it is deepened."""
@@ -55,16 +55,17 @@ class TargetSettings:
 class DraftSettings:
     """How the draft is trained on the target's own generations."""
 
-    minutes: float = 20.0
-    generate_share: float = 0.3
+    minutes: float = 26.0
+    generate_share: float = 0.22
     """At most this share of the minutes goes into generating; the rest trains."""
     block_size: int = 16
     """Anchor plus masks: the largest K is one less."""
     query_tokens: int = 288
-    """Query tokens per row of a batch; the number of anchors follows from the number of masks."""
+    """At most this many query tokens per row of a batch; the number of anchors follows from the number of masks."""
+    max_anchors: int = 36
     batch_rows: int = 8
-    support_rows: int = 3
-    mix: tuple[tuple[str, float], ...] = (("code", 0.55), ("story", 0.25), ("support", 0.20))
+    support_rows: int = 4
+    mix: tuple[tuple[str, float], ...] = (("code", 0.40), ("story", 0.22), ("support", 0.38))
     sampled_share: tuple[tuple[str, float], ...] = (("code", 0.15), ("story", 0.6), ("support", 0.1))
     """Share of the generations drawn at temperature 0.8 instead of greedily."""
     temperature: float = 0.8

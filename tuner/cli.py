@@ -66,11 +66,9 @@ def tune(
     debug: Debug = False,
 ) -> int:
     """Tune: launch engines, replay the workload against each, recommend a configuration per profile."""
-    import shlex
-
     from tuner.commands import new_study_name, parse_duration, parse_env, run_tune
     from tuner.config import build_config
-    from tuner.engine_command import engine_argv
+    from tuner.engine_command import engine_argv, split_words
 
     config = build_config(
         workload=workload.absolute(),  # a study may be resumed from another directory
@@ -78,7 +76,7 @@ def tune(
         draft=_absolute(draft) if draft else None,
         engine_argv=engine_argv(python=engine_python, command=engine_command),
         engine_version=engine_version,
-        engine_args=tuple(shlex.split(engine_args)),
+        engine_args=split_words("--engine-args", engine_args),
         engine_env=parse_env(engine_env or []),
         space=str(Path(space).absolute()) if Path(space).is_file() else space,
         baseline=baseline.absolute() if baseline else None,

@@ -67,11 +67,20 @@ def engine_version(argv: tuple[str, ...]) -> str | None:
     return asked.stdout.strip() or None
 
 
-def _split(command: str) -> tuple[str, ...]:
+def split_words(option: str, text: str) -> tuple[str, ...]:
+    """Splits an option's value as a shell would.
+
+    Raises:
+        UsageError: the quotes do not match.
+    """
     try:
-        argv = tuple(shlex.split(command))
+        return tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"--engine-command {command!r}: {error}; check the quotes") from error
+        raise UsageError(f"{option} {text!r}: {error}; check the quotes") from error
+
+
+def _split(command: str) -> tuple[str, ...]:
+    argv = split_words("--engine-command", command)
     found = shutil.which(argv[0]) if argv else None
     if found is None:
         raise UsageError(f"--engine-command {command!r}: no such command; give its full path")

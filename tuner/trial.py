@@ -125,9 +125,18 @@ def study_marker(plan: Plan) -> str:
 
 
 def _compile_cache(plan: Plan, config_id: str) -> Path:
-    """One compile cache per launch configuration: vLLM's own key leaves out K (vllm#53366)."""
-    cache = plan.config.directory.absolute() / "cache" / config_id
-    cache.mkdir(parents=True, exist_ok=True)
+    """One compile cache per launch configuration: vLLM's own key leaves out K (vllm#53366).
+
+    What vLLM learns of a model's class depends on no knob and is shared: without it every start imports vLLM once more.
+    """
+    caches = plan.config.directory.absolute() / "cache"
+    shared = caches / "modelinfos"
+    shared.mkdir(parents=True, exist_ok=True)
+    cache = caches / config_id
+    cache.mkdir(exist_ok=True)
+    link = cache / shared.name
+    if not link.is_symlink():
+        link.symlink_to(shared)
     return cache
 
 

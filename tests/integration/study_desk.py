@@ -168,7 +168,7 @@ def environment(**additions: str) -> dict[str, str]:
 
 
 def run_tune(
-    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout_s: float = 110
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout_s: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """`tune WORDS` to its end."""
     return subprocess.run(

@@ -16,6 +16,8 @@ from tests.integration.study_desk import CHAT, FinishedStudy, engines_of, run_tu
 from tuner.records import Recommendation
 
 CONDITIONS = ["code", CHAT]
+# The first test waits for the study: seconds on idle cores, minutes where something else has them.
+pytestmark = pytest.mark.timeout(600)
 
 
 def answers(study: FinishedStudy) -> dict[str, Recommendation]:

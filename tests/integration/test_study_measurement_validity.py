@@ -43,7 +43,6 @@ async def measured(engine: Engine, desk: Desk, *, concurrency: float = 4.0) -> M
         part="search",
         temperature=None,
         slos=(),
-        seed=0,
         timeout_s=120,
         breakdown=Breakdown(),
     )
@@ -98,9 +97,12 @@ async def one_at_a_time(engine: Engine) -> AsyncIterator[str]:
             await response.write_eof()
             return response
 
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
     app = web.Application()
     app.router.add_post("/{path:.*}", forward)
-    app.router.add_get("/{path:.*}", lambda _: web.Response(text="ok"))
+    app.router.add_get("/{path:.*}", healthy)
     runner = web.AppRunner(app)
     async with aiohttp.ClientSession() as session:
         await runner.setup()

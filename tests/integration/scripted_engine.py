@@ -124,7 +124,7 @@ def main() -> None:
         return
     if arguments.grandchild or arguments.grandchild_ignores_sigterm:
         ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if arguments.grandchild_ignores_sigterm else ""
-        env = {} if arguments.grandchild_forgets_environment else None
+        env: dict[str, str] | None = {} if arguments.grandchild_forgets_environment else None
         subprocess.Popen([sys.executable, "-c", _GRANDCHILD.format(ignore=ignore)], start_new_session=True, env=env)
     if arguments.shared_memory:
         share(arguments.shared_memory)

@@ -124,7 +124,7 @@ class Search:
         params: dict[str, Scalar] = {}
         for name, distribution in self.distributions.items():
             value = values.get(name) if name != TEMPERATURE else temperature
-            if value is None and isinstance(distribution, (IntDistribution, FloatDistribution)):
+            if value is None and (name == TEMPERATURE or not self._space.knobs[name].is_alive(values)):
                 # A dead knob, or a temperature as recorded: any value would do, so take the middle.
                 value = _middle(distribution)
             try:
@@ -187,9 +187,12 @@ def _distributions(space: ResolvedSpace, temperature_range: tuple[float, float] 
     return distributions
 
 
-def _middle(distribution: IntDistribution | FloatDistribution) -> int | float:
-    steps = round((distribution.high - distribution.low) / (distribution.step or 1)) // 2
-    return distribution.low + steps * (distribution.step or 1)
+def _middle(distribution: BaseDistribution) -> Scalar:
+    if isinstance(distribution, IntDistribution | FloatDistribution):
+        steps = round((distribution.high - distribution.low) / (distribution.step or 1)) // 2
+        return distribution.low + steps * (distribution.step or 1)
+    assert isinstance(distribution, CategoricalDistribution)  # noqa: S101 - _distributions makes no other kind
+    return distribution.choices[len(distribution.choices) // 2]
 
 
 def _derived_seed(seed: int, condition: str, count: int) -> int:

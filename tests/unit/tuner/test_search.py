@@ -168,6 +168,23 @@ def test_a_crash_alone_beside_the_baseline_does_not_win(tmp_path: Path) -> None:
     assert exported(tmp_path, made_search(), records).best_trial.user_attrs["trial"] == 1
 
 
+def test_what_did_not_speculate_is_told_whatever_the_search_does_with_k(tmp_path: Path) -> None:
+    space = resolve(
+        SearchSpace(name="small", knobs=dict(resolved_space().knobs) | {"num_speculative_tokens": _k(3, 7)})
+    )
+    records = [record(0, "baseline", space.baseline(), measurement("code", 1.0), space=space)]
+    (told,) = exported(tmp_path, made_search(space), records).trials
+    assert told.params["method"] == "none"
+
+
+def test_an_engine_s_default_outside_the_space_is_not_passed_off_as_a_value_of_it(tmp_path: Path) -> None:
+    knobs = dict(resolved_space("dflash").knobs)
+    knobs["max_num_seqs"] = Knob(low=1, high=8, flag="max-num-seqs")
+    space = resolve(SearchSpace(name="small", knobs=knobs))
+    records = [record(0, "baseline", space.baseline(), measurement("code", 1.0), space=space)]
+    assert exported(tmp_path, made_search(space), records).trials == []
+
+
 def test_a_violated_slo_is_a_constraint_on_every_trial(tmp_path: Path) -> None:
     search = made_search(slo=("ttft_p99=100ms",))
     records = [

@@ -1,11 +1,12 @@
 """Errors of the tuner and the exit code that each one becomes.
 
-TunerError                      base; exit code 2 unless a subclass says otherwise
-├── UsageError            (2)   options that contradict each other or name something unknown
-├── StudyError            (2)   no such study, a damaged one, or one that another tuner is running
-├── NoEngineError         (3)   no engine could be started or kept alive for the baseline
-├── StudyInterrupted      (4)   stopped by a signal; `tune resume` goes on
-└── SloUnmetError         (5)   nothing that was measured meets the SLO
+TunerError                        base; exit code 2 unless a subclass says otherwise
+├── InvalidMeasurementsError (1)  a condition has no answer, because its measurements were invalid
+├── UsageError               (2)  options that contradict each other or name something unknown
+├── StudyError               (2)  no such study, a damaged one, or one that another tuner is running
+├── NoEngineError            (3)  no engine could be started or kept alive for the baseline
+├── StudyInterrupted         (4)  stopped by a signal; `tune resume` goes on
+└── SloUnmetError            (5)  nothing that was measured meets the SLO
 """
 
 
@@ -13,6 +14,12 @@ class TunerError(Exception):
     """Base of every error that ends a command with one sentence."""
 
     exit_code = 2
+
+
+class InvalidMeasurementsError(TunerError):
+    """A condition has no answer: the baseline's confirmation was never valid."""
+
+    exit_code = 1
 
 
 class UsageError(TunerError):

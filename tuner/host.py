@@ -32,7 +32,8 @@ def device(found: tuple[str, ...]) -> Device:
     if not found:
         return "cpu"
     name, _, memory = found[0].rpartition(",")
-    large = int(memory) >= LARGE_GPU_MIB and "a100" not in name.lower()
+    # GPUs that share the host's memory report "[N/A]".
+    large = memory.strip().isdigit() and int(memory) >= LARGE_GPU_MIB and "a100" not in name.lower()
     return "large_gpu" if large else "gpu"
 
 

@@ -6,7 +6,7 @@ only what is missing.
 
 from tuner.config import TuneConfig
 from tuner.console import Narrator
-from tuner.errors import SloUnmetError
+from tuner.errors import InvalidMeasurementsError, SloUnmetError
 from tuner.plan import make_plan
 from tuner.records import Recommendation
 from tuner.store import Store
@@ -32,6 +32,12 @@ async def tune(config: TuneConfig, *, resume: bool = False, narrator: Narrator |
         await study.confirm()
         answers = study.recommend()
         await study.publish(answers)
+    unanswered = [c.key for c in plan.conditions if c.key not in {answer.condition for answer in answers}]
+    if unanswered:
+        raise InvalidMeasurementsError(
+            f"no answer for {', '.join(unanswered)}: its baseline was never measured validly (see the lines marked "
+            "INVALID); quiet the host, lower --load or raise --requests, and start a new study"
+        )
     unmet = [answer.condition for answer in answers if not answer.slo_met]
     if unmet:
         raise SloUnmetError(

@@ -20,7 +20,14 @@ from runners.failure_rules import Failure
 from runners.failures import classify_failure, read_log, tail_of
 from runners.launch_record import LOG_NAME, LaunchRecord, argv_without_secrets
 from runners.port import PortReservation
-from runners.processes import MARKER_LAUNCH, MARKER_STUDY, find_engines, reap_engines
+from runners.processes import (
+    MARKER_LAUNCH,
+    MARKER_STUDY,
+    SCRATCH,
+    SCRATCH_PREFIX,
+    find_engines,
+    reap_engines,
+)
 from runners.readiness import LogFollower, Readiness, prove_ready
 from runners.spec import LaunchSpec
 from runners.supervised import StopReport, SupervisedProcess
@@ -59,9 +66,9 @@ async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> Supervi
     """Start the engine under a supervisor, with a private environment and directories."""
     with host_faults(spec.workdir):
         # Short, because the path of a Unix socket is limited to 107 bytes and vLLM puts its sockets here.
-        scratch = Path(tempfile.mkdtemp(prefix="dflash-tuner-"))
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
         env = {name: value for name, value in os.environ.items() if name not in _REMOVED_FROM_ENV}
-        env |= _ADDED_TO_ENV | {"VLLM_RPC_BASE_PATH": str(scratch)} | dict(spec.env)
+        env |= _ADDED_TO_ENV | {SCRATCH: str(scratch)} | dict(spec.env)
         env |= {MARKER_STUDY: record.study, MARKER_LAUNCH: record.launch, "VLLM_API_KEY": api_key}
         return await SupervisedProcess.start(
             command_line(spec.argv, record.port),

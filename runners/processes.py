@@ -8,6 +8,7 @@ beside an ``engine.json`` of ours, and so do the descendants of either. Knows no
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Collection, Iterator
@@ -22,6 +23,8 @@ from runners.launch_record import LOG_NAME, read_marker
 
 MARKER_STUDY = "DFLASH_TUNER_STUDY"
 MARKER_LAUNCH = "DFLASH_TUNER_LAUNCH"
+SCRATCH = "VLLM_RPC_BASE_PATH"
+SCRATCH_PREFIX = "dflash-tuner-"
 SUPERVISOR_PATH = Path(supervisor.__file__)
 _POLL_S = 0.05
 _KILL_LIMIT_S = 10.0
@@ -84,6 +87,7 @@ def reap_engines(study: str, *, launch: str | None = None, grace_s: float = 10.0
     """
     found = find_engines(study, launch=launch)
     segments = supervisor.shared_memory_of(process.pid for process in found)
+    scratches = {scratch for process in found if (scratch := _scratch(process.pid))}
     oldest = min((_started_at(process) for process in found), default=0.0)
     for process in found:
         _send(process, signal.SIGTERM)
@@ -104,6 +108,8 @@ def reap_engines(study: str, *, launch: str | None = None, grace_s: float = 10.0
             f"processes of study {study!r} survived SIGKILL: {names}; reboot or free what they wait for"
         )
     supervisor.remove_segments(segments, since=oldest)
+    for scratch in scratches:
+        shutil.rmtree(scratch, ignore_errors=True)
     return found
 
 
@@ -156,6 +162,21 @@ def _marker(pid: int) -> tuple[str, str] | None:
         return _marker_from_log(pid)
     except (FileNotFoundError, PermissionError, ProcessLookupError):  # gone, or another user's
         return None
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """What a process was started with, as far as it still shows it."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _scratch(pid: int) -> Path | None:
+    """The directory for sockets that the runner made for the process's launch."""
+    with suppress(FileNotFoundError, PermissionError, ProcessLookupError):
+        path = Path(_environment(pid).get(SCRATCH, ""))
+        if path.name.startswith(SCRATCH_PREFIX):
+            return path
+    return None
 
 
 def _marker_from_log(pid: int) -> tuple[str, str] | None:

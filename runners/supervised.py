@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
@@ -51,8 +52,9 @@ class SupervisedProcess:
         returncode: Of the main process, negative for a signal; None while it runs.
     """
 
-    def __init__(self, process: Process, stop_timeout_s: float) -> None:
+    def __init__(self, process: Process, stop_timeout_s: float, scratch: Path | None) -> None:
         self._process = process
+        self._scratch = scratch
         self._stop_timeout_s = stop_timeout_s
         self._stopped: dict[str, Any] | None = None
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -93,7 +95,7 @@ class SupervisedProcess:
                 # Away from the terminal's process group: Ctrl-C is the tuner's to handle.
                 start_new_session=True,
             )
-        supervised = cls(process, stop_timeout_s)
+        supervised = cls(process, stop_timeout_s, scratch)
         supervised._send(
             argv=argv,
             tuner_pid=os.getpid(),
@@ -128,6 +130,9 @@ class SupervisedProcess:
         await self.abandon()
         report = self._stopped
         if report is None:
+            # The supervisor was killed, so what it would have removed is still there.
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
             return StopReport(returncode=self.returncode, stop_s=0.0, killed=(), segments=())
         if report["left"]:
             names = ", ".join(report["left"])

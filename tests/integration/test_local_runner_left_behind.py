@@ -80,6 +80,11 @@ def tuners() -> Iterator[list[Tuner]]:
                 os.kill(process.pid, signal.SIGKILL)
 
 
+def scratch_of(pid: int) -> Path:
+    entries = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").split("\0")
+    return Path(next(entry.partition("=")[2] for entry in entries if entry.startswith("VLLM_RPC_BASE_PATH=")))
+
+
 @pytest.mark.parametrize(
     ("switches", "phase"),
     [
@@ -126,8 +131,10 @@ def test_what_survives_tuner_and_supervisor_is_found_and_reaped(tmp_path: Path, 
     tuner.kill()
     left = tuner.processes()
     assert [process.role for process in left] == ["engine", "engine"]
+    scratch = scratch_of(left[0].pid)
     assert set(reap_engines(tuner.study, grace_s=0.2)) == set(left)
     assert tuner.processes() == []
+    assert not scratch.exists()
 
 
 def test_reaping_spares_other_studies(tmp_path: Path, tuners: list[Tuner]) -> None:
@@ -158,9 +165,11 @@ async def test_a_tuner_that_loses_the_supervisor_still_leaves_nothing(tmp_path: 
     )
     async with LocalRunner().launch(spec) as engine:
         supervisor = next(process for process in find_engines(spec.study) if process.role == "supervisor")
+        scratch = scratch_of(engine.pid)
         os.kill(supervisor.pid, signal.SIGKILL)
         for _ in range(200):
             if engine.died() is None:
                 await asyncio.sleep(0.1)
         assert engine.died() is not None
     assert find_engines(spec.study) == ()
+    assert not scratch.exists()

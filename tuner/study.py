@@ -234,9 +234,9 @@ class Study:
         budget_s = self._plan.config.budget_s
         if budget_s is None or not self._records:
             return False
-        longest_s = max(sum(record.seconds.values()) for record in self._records.values())
+        typical_s = sum(sum(record.seconds.values()) for record in self._records.values()) / len(self._records)
         entrants = 1 + min(self._plan.config.finalists * len(self._plan.conditions), 4)
-        needed_s = longest_s * (1 + self._plan.config.rounds * entrants)
+        needed_s = typical_s * (1 + self._plan.config.rounds * entrants)
         spent_s = max(self._breakdown.total_s, sum(sum(r.seconds.values()) for r in self._records.values()))
         return spent_s + needed_s > budget_s
 

@@ -12,6 +12,8 @@ import argparse
 import hashlib
 import itertools
 import json
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,14 +115,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--log", type=Path, default=Path("demo/build/engine.log"))
     parsed = parser.parse_args()
-    rows = []
+    # a plain kill must take the engine along: SystemExit runs the clean-up, the default action does not
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    rows: list[Row] = []
     for k in parsed.k:
         with start_engine(parsed.models, k, parsed.log) as engine:
             for kind, concurrency in itertools.product(parsed.kinds, parsed.concurrency):
                 rows.append(_measure(engine, k, kind, concurrency))
                 print(rows[-1], flush=True)
-    if parsed.json:
-        parsed.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        if parsed.json:
+            parsed.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     _show(rows)
 
 

@@ -218,9 +218,9 @@ class Draft(nn.Module):
         self.fc = _linear(shape.hidden_size * len(shape.feature_layers), shape.hidden_size)
         self.hidden_norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        for layer in self.layers:
-            nn.init.constant_(layer.self_attn.q_norm.weight, SHARPNESS)
-            nn.init.constant_(layer.self_attn.k_norm.weight, SHARPNESS)
+        for name, parameter in self.named_parameters():
+            if name.endswith(("q_norm.weight", "k_norm.weight")):
+                nn.init.constant_(parameter, SHARPNESS)
 
     def forward(self, embedded: Tensor, positions: Tensor, features: Tensor, mask: Tensor) -> Tensor:
         """Predict the masked tokens of many blocks at once.

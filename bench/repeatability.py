@@ -11,6 +11,7 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from runners import LaunchSpec, LocalRunner
@@ -19,6 +20,7 @@ from tuner.breakdown import Breakdown
 from tuner.conditions import Condition
 from tuner.config import build_config
 from tuner.engine_command import engine_argv
+from tuner.host import away_from_engine
 from tuner.measure import measure
 from tuner.plan import Plan, make_plan
 from tuner.records import Measurement
@@ -48,7 +50,8 @@ async def repeat(arguments: argparse.Namespace) -> dict[int, list[Measurement]]:
     blocks = plan.search_blocks[arguments.profile]
     with tempfile.TemporaryDirectory() as directory:
         spec = launch_spec(plan, serve_config(plan, arguments.k), Path(directory))
-        async with LocalRunner().launch(spec) as engine:
+        async with LocalRunner().launch(spec) as engine, AsyncExitStack() as stack:
+            stack.enter_context(away_from_engine(plan.space.facts.device))
             results: dict[int, list[Measurement]] = {}
             for concurrency in arguments.concurrency:
                 load = Load("concurrency", float(concurrency))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from runners import Engine, EngineDied, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
 from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
+from tuner.host import away_from_engine
 from tuner.measure import measure
 from tuner.plan import Plan
 from tuner.records import Failure, TrialPlan, TrialRecord
@@ -70,7 +71,8 @@ async def _attempts(
         try:
             async with _running_engine(bench, trial, work) as engine:
                 version, applied = engine.version, _differences(trial, engine)
-                await _measure_missing(bench, trial, engine)
+                with away_from_engine(bench.plan.space.facts.device):
+                    await _measure_missing(bench, trial, engine)
         except LaunchFailure as error:
             failure = Failure(kind=error.kind, message=error.message, infrastructure=error.infrastructure)
         except EngineDied as error:

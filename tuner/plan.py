@@ -113,23 +113,23 @@ def _blocks(
             )
         first, second = profile.split(config.held_out, config.seed)
         for part, blocks in ((first, search), (second, held_out)):
-            blocks[profile.name] = limit_requests(part, config.requests).blocks(config.blocks)
+            blocks[profile.name] = limit_requests(part, config.requests, sessions=config.blocks).blocks(config.blocks)
             if len(blocks[profile.name]) < config.blocks:
                 found = len(blocks[profile.name])
                 raise UsageError(
                     f"profile {profile.name!r}: one part has {found} sessions for {config.blocks} blocks; "
-                    "raise --requests, move --held-out towards 0.5, or lower --blocks"
+                    "record more traffic, move --held-out towards 0.5, or lower --blocks"
                 )
     return search, held_out
 
 
-def limit_requests(profile: Profile, count: int | None) -> Profile:
-    """The first whole sessions of a profile that hold about that many requests."""
+def limit_requests(profile: Profile, count: int | None, *, sessions: int) -> Profile:
+    """The first whole sessions of a profile that hold about that many requests, but not fewer sessions than asked."""
     if count is None or len(profile.requests) <= count:
         return profile
     kept: list[Request] = []
-    for session in profile.sessions():
-        if len(kept) >= count:
+    for number, session in enumerate(profile.sessions()):
+        if len(kept) >= count and number >= sessions:
             break
         kept += session
     chosen = {id(request) for request in kept}

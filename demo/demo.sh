@@ -16,6 +16,6 @@ exec .venv/bin/tune \
   --engine-env TRANSFORMERS_OFFLINE=1 \
   --space demo/space.yaml \
   --load concurrency=1 \
-  --trials 8 --rounds 2 --finalists 1 --requests 8 --budget 13m \
+  --trials 8 --rounds 2 --finalists 1 --requests 8 --budget 14m \
   --out demo/runs \
   "$@"

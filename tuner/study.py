@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from runners import LocalRunner, reap_engines
 from search_spaces import Scalar, ServeConfig
 from tuner import host
-from tuner.breakdown import Breakdown
+from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
 from tuner.console import Narrator, summary_markdown
 from tuner.errors import NoEngineError, StudyError
 from tuner.exporters import EXPORTERS
@@ -234,9 +234,15 @@ class Study:
         budget_s = self._plan.config.budget_s
         if budget_s is None or not self._records:
             return False
-        typical_s = sum(sum(record.seconds.values()) for record in self._records.values()) / len(self._records)
-        entrants = 1 + min(self._plan.config.finalists * len(self._plan.conditions), 4)
-        needed_s = typical_s * (1 + self._plan.config.rounds * entrants)
+        count = len(self._records)
+        launch_s = (
+            sum(r.seconds.get(ENGINE_START, 0) + r.seconds.get(ENGINE_STOP, 0) for r in self._records.values()) / count
+        )
+        trial_s = sum(sum(r.seconds.values()) for r in self._records.values()) / count
+        conditions, finalists = len(self._plan.conditions), self._plan.config.finalists
+        # A round launches the baseline for every condition and each finalist for the conditions that it is in for.
+        round_s = trial_s + min(finalists * conditions, 4) * launch_s + finalists * (trial_s - launch_s)
+        needed_s = trial_s + self._plan.config.rounds * round_s
         spent_s = max(self._breakdown.total_s, sum(sum(r.seconds.values()) for r in self._records.values()))
         return spent_s + needed_s > budget_s
 

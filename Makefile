@@ -38,7 +38,7 @@ test: setup ## Everything, real engine included
 	$(BIN)/python -m pytest -m "engine or packaging"
 
 test-fast: $(VENV)/installed ## What needs no engine, in under a minute
-	$(BIN)/python -m pytest -n 2 -q -m "not engine and not packaging and not slow"
+	$(BIN)/python -m pytest -n 3 -q -m "not engine and not packaging and not slow"
 
 test-engine: setup ## Only what needs the real engine
 	$(BIN)/python -m pytest -m engine

@@ -11,6 +11,8 @@ from tests.integration.study_desk import Desk, engines_of, run_tune, start_tune,
 from tuner.records import Measurement, TrialRecord
 from tuner.store import Store
 
+pytestmark = pytest.mark.slow
+
 # Seconds on idle cores; minutes where something else has them.
 pytestmark = pytest.mark.timeout(900)
 
@@ -71,7 +73,6 @@ def test_a_signal_stops_the_study_in_order_and_tells_how_to_go_on(
     assert not list((out / "s").glob("recommended/*"))
 
 
-@pytest.mark.slow
 def test_killed_in_a_launch_a_measurement_between_trials_and_in_the_confirmation(
     desk: Desk, out: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from runners import Engine, LaunchSpec, LocalRunner, Scrape
@@ -18,6 +19,8 @@ from tuner.conditions import Condition
 from tuner.measure import measure
 from tuner.records import Measurement
 from workloads import Load, read_workload, split_profiles
+
+pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager

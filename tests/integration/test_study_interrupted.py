@@ -11,10 +11,8 @@ from tests.integration.study_desk import Desk, engines_of, run_tune, start_tune,
 from tuner.records import Measurement, TrialRecord
 from tuner.store import Store
 
-pytestmark = pytest.mark.slow
-
 # Seconds on idle cores; minutes where something else has them.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

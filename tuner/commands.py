@@ -5,7 +5,6 @@ import json
 import re
 import signal
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -216,8 +215,7 @@ async def _until_signal(config: TuneConfig, *, resume: bool, quiet: bool) -> lis
             task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop, signal.Signals(number).name)
+        loop.add_signal_handler(number, stop, signal.Signals(number).name)
     try:
         return await tune(config, resume=resume, narrator=Narrator(quiet=quiet))
     except asyncio.CancelledError:

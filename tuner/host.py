@@ -44,7 +44,7 @@ def away_from_engine(kind: Device) -> Iterator[None]:
     """Keeps this thread off the cores that a CPU engine computes on.
 
     vLLM's CPU backend computes on every core but the last, which it leaves to serving; a client that wanders onto the
-    others takes time from the model (measured on two cores at concurrency 8: 18% of the throughput).
+    others takes time from the model.
     """
     allowed = os.sched_getaffinity(0)
     if kind != "cpu" or len(allowed) < 2:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runners import Engine, EngineDied, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
+from search_spaces import Values
 from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
 from tuner.host import away_from_engine
 from tuner.measure import measure
@@ -70,7 +71,8 @@ async def _attempts(
         work, meanwhile = meanwhile, None
         try:
             async with _running_engine(bench, trial, work) as engine:
-                version, applied = engine.version, _differences(trial, engine)
+                asked = bench.plan.space.alive(trial.serve_config.values)
+                version, applied = engine.version, _differences(asked, engine.info)
                 with away_from_engine(bench.plan.space.facts.device):
                     await _measure_missing(bench, trial, engine)
         except LaunchFailure as error:
@@ -175,10 +177,9 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
         bench.say(f"    {condition.key}: {shown} in {measurement.replay_s:.1f} s{note}")
 
 
-def _differences(trial: TrialPlan, engine: Engine) -> dict[str, str]:
-    """Knobs that the running engine reports with another value than asked for."""
-    asked = trial.serve_config.values
-    effective = effective_knobs(engine.info)
+def _differences(asked: Values, info: object) -> dict[str, str]:
+    """Knobs that the running engine reports with another value than asked for; dead ones are not asked for."""
+    effective = effective_knobs(info)
     return {
         name: str(effective[name])
         for name, value in asked.items()

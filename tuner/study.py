@@ -90,7 +90,7 @@ class Study:
         points: list[tuple[str, Phase, dict[str, Scalar]]] = [("recipe", "recipe", recipe)] if recipe else []
         points += [(f"seed/{i}", "seed", space.starting_point(seed)) for i, seed in enumerate(space.seeds)]
         for step, phase, values in points:
-            if self._searched() >= self._plan.config.trials or self._out_of_time():
+            if self._search_is_over():
                 return
             reason = space.refusal(values)
             config = space.serve_config(values)
@@ -111,7 +111,7 @@ class Study:
             seed=self._plan.config.seed,
         )
         number = 0
-        while self._searched() < self._plan.config.trials and not self._out_of_time():
+        while not self._search_is_over():
             condition = self._plan.conditions[number % len(self._plan.conditions)]
             step = f"search/{number}"
             number += 1
@@ -228,6 +228,11 @@ class Study:
 
     def _searched(self) -> int:
         return sum(record.plan.phase in SEARCH_PHASES for record in self._records.values())
+
+    def _search_is_over(self) -> bool:
+        """Once the confirmation has begun, a resumed study must not add to the search that chose the finalists."""
+        confirming = any(plan.phase == "confirm" for plan in self._begun.values())
+        return confirming or self._searched() >= self._plan.config.trials or self._out_of_time()
 
     def _out_of_time(self) -> bool:
         """Whether another launch would leave too little of the budget for the confirmation."""

@@ -3,9 +3,11 @@
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
+
+from tuner.commands.options import OUT, Debug, Json, Out
 
 app = App(
     name="tune",
@@ -15,11 +17,6 @@ app = App(
     version=lambda: metadata.version("dflash-tuner"),
     default_parameter=Parameter(negative=""),
 )
-
-Out = Annotated[Path, Parameter(help="Directory of studies.")]
-StudyName = Annotated[str, Parameter(help="Name of the study.")]
-Json = Annotated[bool, Parameter(help="Print JSON instead of tables.")]
-Debug = Annotated[bool, Parameter(help="Show the traceback of an error.")]
 
 
 @app.default
@@ -54,7 +51,7 @@ def tune(
     confidence: Annotated[float, Parameter(help="Confidence level of intervals.")] = 0.95,
     seed: Annotated[int, Parameter(help="Seed of the search and of the split.")] = 0,
     study: Annotated[str | None, Parameter(help="Name of the study; made from workload and time by default.")] = None,
-    out: Out = Path("runs"),
+    out: Out = OUT,
     tracking_uri: Annotated[
         str | None, Parameter(help="MLflow tracking URI; a SQLite file in --out by default.")
     ] = None,
@@ -66,14 +63,15 @@ def tune(
     debug: Debug = False,
 ) -> int:
     """Tune: launch engines, replay the workload against each, recommend a configuration per profile."""
-    from tuner.commands import new_study_name, parse_duration, parse_env, run_tune
+    from tuner.commands.options import absolute_model, parse_duration, parse_env
+    from tuner.commands.running import new_study_name, run_tune
     from tuner.config import build_config
     from tuner.engine_command import engine_argv, split_words
 
     config = build_config(
         workload=workload.absolute(),  # a study may be resumed from another directory
-        model=_absolute(model),
-        draft=_absolute(draft) if draft else None,
+        model=absolute_model(model),
+        draft=absolute_model(draft) if draft else None,
         engine_argv=engine_argv(python=engine_python, command=engine_command),
         engine_version=engine_version,
         engine_args=split_words("--engine-args", engine_args),
@@ -105,74 +103,19 @@ def tune(
     return run_tune(config, dry_run=dry_run, as_json=json)
 
 
-@app.command
-def resume(study: StudyName, *, out: Out = Path("runs"), json: Json = False, debug: Debug = False) -> int:
-    """Go on with a study that was stopped; nothing that was measured is measured again."""
-    from tuner.commands import run_resume
+COMMANDS = {
+    "resume": "Go on with a study that was stopped; nothing that was measured is measured again.",
+    "inspect": "Show what is in a workload: profiles, lengths, arrivals, temperatures.",
+    "list": "List the studies of a directory and how far each is.",
+    "show": "Show a study's trials and recommendations.",
+    "export": "Write a recommended serve configuration.",
+    "sync": "Log to MLflow what could not be logged while the study ran.",
+}
+"""Commands beside the default one: functions in `tuner/commands/`, with what `tune --help` says of each."""
 
-    del debug
-    return run_resume(study, out=out, as_json=json)
-
-
-@app.command
-def inspect(
-    workload: Annotated[Path, Parameter(help="Recorded traffic: a JSONL file.")],
-    *,
-    profile_by: Annotated[str, Parameter(help="What names a profile.")] = "route",
-    max_bad_share: Annotated[float, Parameter(help="Share of unreadable lines that is tolerated.")] = 0.01,
-    json: Json = False,
-    debug: Debug = False,
-) -> int:
-    """Show what is in a workload: profiles, lengths, arrivals, temperatures."""
-    from tuner.commands import run_inspect
-
-    del debug
-    return run_inspect(workload, profile_by=profile_by, max_bad_share=max_bad_share, as_json=json)
-
-
-@app.command(name="list")
-def list_studies(*, out: Out = Path("runs"), json: Json = False, debug: Debug = False) -> int:
-    """List the studies of a directory and how far each is."""
-    from tuner.commands import run_list
-
-    del debug
-    return run_list(out, as_json=json)
-
-
-@app.command
-def show(study: StudyName, *, out: Out = Path("runs"), json: Json = False, debug: Debug = False) -> int:
-    """Show a study's trials and recommendations."""
-    from tuner.commands import run_show
-
-    del debug
-    return run_show(study, out=out, as_json=json)
-
-
-@app.command
-def export(
-    study: StudyName,
-    *,
-    format: Annotated[Literal["yaml", "sh", "json"], Parameter(help="What to write.")] = "yaml",  # noqa: A002 - the option's name
-    profile: Annotated[str | None, Parameter(help="Condition to export; may be left out when there is one.")] = None,
-    to: Annotated[Path | None, Parameter(help="File to write; standard output by default.")] = None,
-    allow_simulated: Annotated[bool, Parameter(help="Export what a simulated engine recommended.")] = False,
-    out: Out = Path("runs"),
-    debug: Debug = False,
-) -> int:
-    """Write a recommended serve configuration."""
-    from tuner.commands import run_export
-
-    del debug
-    return run_export(study, out=out, format_name=format, profile=profile, to=to, allow_simulated=allow_simulated)
-
-
-@app.command
-def sync(study: StudyName, *, out: Out = Path("runs"), debug: Debug = False) -> int:
-    """Log to MLflow what could not be logged while the study ran."""
-    from tuner.commands import run_sync
-
-    del debug
-    return run_sync(study, out=out)
+for _name, _help in COMMANDS.items():
+    _function = "list_studies" if _name == "list" else _name  # `list` would hide the builtin
+    app.command(f"tuner.commands.{_function}:{_function}", name=_name, help=_help)
 
 
 def main() -> None:
@@ -222,9 +165,3 @@ def _report(error: Exception) -> int:
         file=sys.stderr,
     )
     return 1
-
-
-def _absolute(model: str) -> str:
-    """A local directory is made absolute, because engines start in directories of their own; a hub id stays."""
-    path = Path(model).expanduser()
-    return str(path.absolute()) if path.exists() else model

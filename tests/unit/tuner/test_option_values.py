@@ -1,10 +1,13 @@
 """What the command line's values mean, and that a wrong one is refused with the option's name."""
 
+import importlib
+import inspect
 from typing import Any
 
 import pytest
 
-from tuner.commands import parse_duration, parse_env
+from tuner.cli import COMMANDS
+from tuner.commands.options import parse_duration, parse_env
 from tuner.conditions import TemperaturePlan, parse_temperature, plan_conditions
 from tuner.config import build_config
 from tuner.errors import UsageError
@@ -178,3 +181,10 @@ def test_a_secret_in_the_engine_s_environment_is_refused_because_exports_would_s
     with pytest.raises(UsageError, match="HF_TOKEN") as raised:
         parse_env(["HF_TOKEN=hf_secret"])
     assert "hf_secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_loads_and_says_of_itself_what_the_list_says(name: str) -> None:
+    function = "list_studies" if name == "list" else name
+    command = getattr(importlib.import_module(f"tuner.commands.{function}"), function)
+    assert inspect.getdoc(command) == COMMANDS[name]

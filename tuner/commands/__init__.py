@@ -1,0 +1,1 @@
+"""One module per command of the `tune` program, loaded when that command is called."""

@@ -2,12 +2,12 @@
 
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tuner.commands.options import OUT, Debug, Json, Out
+from tuner.commands.options import Debug, Json
+from tuner.commands.study_options import StudyOptions
 
 app = App(
     name="tune",
@@ -21,86 +21,17 @@ app = App(
 
 @app.default
 def tune(
+    options: StudyOptions,
     *,
-    workload: Annotated[Path, Parameter(help="Recorded traffic: a JSONL file.")],
-    model: Annotated[str, Parameter(help="Target model: directory or hub id.")],
-    draft: Annotated[str | None, Parameter(help="DFlash draft of the model: directory or hub id.")] = None,
-    engine_python: Annotated[str | None, Parameter(help="Python of the environment that vLLM is installed in.")] = None,
-    engine_command: Annotated[
-        str | None, Parameter(help='Command that starts the engine, such as "vllm serve".')
-    ] = None,
-    engine_version: Annotated[str | None, Parameter(help="vLLM version, where the command cannot tell it.")] = None,
-    engine_args: Annotated[
-        str, Parameter(help='vLLM arguments of every launch, one string: "--dtype float32".', allow_leading_hyphen=True)
-    ] = "",
-    engine_env: Annotated[list[str] | None, Parameter(help="KEY=VALUE for every launch; may be repeated.")] = None,
-    space: Annotated[str, Parameter(help="Search space: a preset (dflash, quick) or a YAML file.")] = "dflash",
-    baseline: Annotated[Path | None, Parameter(help="Your present serve config (YAML), the one to beat.")] = None,
-    objective: Annotated[str, Parameter(help="throughput, latency, or e.g. tpot_p50, e2e_p90.")] = "throughput",
-    slo: Annotated[list[str] | None, Parameter(help="Limit such as ttft_p99=500ms; may be repeated.")] = None,
-    load: Annotated[str, Parameter(help="recorded, recorded*2, concurrency=1,8 or rate=3.5.")] = "recorded",
-    temperature: Annotated[str, Parameter(help="recorded, a list such as 0,0.6, or search:LOW-HIGH.")] = "recorded",
-    profile_by: Annotated[str, Parameter(help="What names a profile: route, model, session, tag:KEY, none.")] = "route",
-    trials: Annotated[int, Parameter(help="Launches to search, baseline and recipe included.")] = 16,
-    budget: Annotated[str | None, Parameter(help="Time for the whole study, such as 2h or 45m.")] = None,
-    rounds: Annotated[int, Parameter(help="Interleaved confirmation rounds.")] = 3,
-    finalists: Annotated[int, Parameter(help="Configurations per condition to confirm.")] = 2,
-    blocks: Annotated[int, Parameter(help="Paired blocks per measurement.")] = 4,
-    requests: Annotated[int | None, Parameter(help="Requests per measurement at most; all by default.")] = None,
-    held_out: Annotated[float, Parameter(help="Share of sessions kept for the confirmation.")] = 0.5,
-    confidence: Annotated[float, Parameter(help="Confidence level of intervals.")] = 0.95,
-    seed: Annotated[int, Parameter(help="Seed of the search and of the split.")] = 0,
-    study: Annotated[str | None, Parameter(help="Name of the study; made from workload and time by default.")] = None,
-    out: Out = OUT,
-    tracking_uri: Annotated[
-        str | None, Parameter(help="MLflow tracking URI; a SQLite file in --out by default.")
-    ] = None,
-    no_tracking: Annotated[bool, Parameter(help="Do not log to MLflow.")] = False,
-    ready_timeout: Annotated[str, Parameter(help="Limit for an engine start.")] = "15m",
-    max_bad_share: Annotated[float, Parameter(help="Share of unreadable workload lines that is tolerated.")] = 0.01,
-    dry_run: Annotated[bool, Parameter(help="Print the plan and stop.")] = False,
+    dry_run: Annotated[bool, Parameter(help="Print the plan in short and stop; `tune plan` prints all of it.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
     """Tune: launch engines, replay the workload against each, recommend a configuration per profile."""
-    from tuner.commands.options import absolute_model, parse_duration, parse_env
-    from tuner.commands.running import new_study_name, run_tune
-    from tuner.config import build_config
-    from tuner.engine_command import engine_argv, split_words
+    from tuner.commands.running import run_tune
 
-    config = build_config(
-        workload=workload.absolute(),  # a study may be resumed from another directory
-        model=absolute_model(model),
-        draft=absolute_model(draft) if draft else None,
-        engine_argv=engine_argv(python=engine_python, command=engine_command),
-        engine_version=engine_version,
-        engine_args=split_words("--engine-args", engine_args),
-        engine_env=parse_env(engine_env or []),
-        space=str(Path(space).absolute()) if Path(space).is_file() else space,
-        baseline=baseline.absolute() if baseline else None,
-        objective=objective,
-        slo=tuple(slo or ()),
-        load=load,
-        temperature=temperature,
-        profile_by=profile_by,
-        trials=trials,
-        budget_s=parse_duration("--budget", budget) if budget else None,
-        rounds=rounds,
-        finalists=finalists,
-        blocks=blocks,
-        requests=requests,
-        held_out=held_out,
-        confidence=confidence,
-        seed=seed,
-        study=study or new_study_name(workload),
-        out=out,
-        tracking_uri=tracking_uri,
-        tracking=not no_tracking,
-        ready_timeout_s=parse_duration("--ready-timeout", ready_timeout),
-        max_bad_share=max_bad_share,
-    )
     del debug
-    return run_tune(config, dry_run=dry_run, as_json=json)
+    return run_tune(options.config(), dry_run=dry_run, as_json=json)
 
 
 COMMANDS = {

@@ -24,6 +24,15 @@ class PlatformDefaults(BaseModel):
     kv_block_multiple: int = Field(description="KV block sizes must be multiples of this many tokens")
 
 
+class Flag(BaseModel):
+    """One option of `vllm serve`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    choices: tuple[str, ...] | None = Field(default=None, description="values it takes; null where any will do")
+    default: bool | int | float | str | None = Field(default=None, description="vLLM's default; null: its own choice")
+
+
 class Release(BaseModel):
     """One vLLM release line."""
 
@@ -40,6 +49,12 @@ class Release(BaseModel):
         description="what happens when (K+1) x max_num_seqs exceeds max_num_batched_tokens"
     )
     defaults: dict[Literal["cpu", "gpu", "large_gpu"], PlatformDefaults] = Field(description="per kind of device")
+    flags: dict[str, Flag] = Field(
+        default_factory=dict, description="options of `vllm serve` without dashes; empty where they were not read"
+    )
+    speculative_choices: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="values that a key of speculative_config takes, where they are a list"
+    )
 
     @property
     def can_disable_block_drop(self) -> bool:

@@ -54,6 +54,15 @@ def read_checkpoint(path: str) -> Checkpoint:
     Raises:
         CheckpointError: the directory or its config.json is missing or malformed, or the hub id is not downloaded.
     """
+    return _checkpoint(path, read_config(path)[1])
+
+
+def read_config(path: str) -> tuple[Path, dict[str, Any]]:
+    """The directory of a checkpoint, and its config.json as it is.
+
+    Raises:
+        CheckpointError: as `read_checkpoint`.
+    """
     config_file = _config_file(path)
     try:
         config = json.loads(config_file.read_text(encoding="utf-8"))
@@ -65,7 +74,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         raise CheckpointError(
             f"{config_file}: holds {type(config).__name__} instead of an object; download the model again"
         )
-    return _checkpoint(path, config)
+    return config_file.parent, config
 
 
 def check_draft_fits(draft: Checkpoint, target: Checkpoint) -> None:

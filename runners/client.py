@@ -74,13 +74,15 @@ class EngineClient:
         async with self._request("GET", "/v1/models", headers=headers) as response:
             return response.status == 401
 
-    async def prove_completion(self, *, timeout_s: float) -> None:
+    async def prove_completion(
+        self, *, timeout_s: float, prompt: str = _PROOF_PROMPT, tokens: int = _PROOF_TOKENS
+    ) -> None:
         """Ask for a few tokens with our key and model.
 
         Raises:
             LaunchFailure: It answered with an error or without a token.
         """
-        body = {"model": self.model, "prompt": _PROOF_PROMPT, "max_tokens": _PROOF_TOKENS, "temperature": 0.0}
+        body = {"model": self.model, "prompt": prompt, "max_tokens": tokens, "temperature": 0.0}
         async with self._request("POST", "/v1/completions", json=body, timeout_s=timeout_s) as response:
             text = await response.text()
             answer = await _json_object(response)
@@ -113,6 +115,31 @@ class EngineClient:
         if response.status != 200:
             raise MetricsError(f"{self.base_url}/metrics got HTTP {response.status}; start the engine with metrics")
         return Scrape.parse(text, at_s=at_s)
+
+    async def metrics_text(self, *, timeout_s: float) -> bytes:
+        """/metrics as it is; EngineUnreachable also when it answers with an error."""
+        async with self._request("GET", "/metrics", timeout_s=timeout_s) as response:
+            if response.status != 200:
+                raise EngineUnreachable(f"{self.base_url}/metrics got HTTP {response.status}")
+            return await response.read()
+
+    async def models(self) -> tuple[str, ...]:
+        """Names that the server answers to.
+
+        Raises:
+            LaunchFailure: It refuses the key, or does not list models.
+        """
+        async with self._request("GET", "/v1/models") as response:
+            body = await _json_object(response)
+            if response.status == 401:
+                message = f"the server at {self.base_url} refuses the API key; name the right one"
+                raise LaunchFailure("foreign_server", message)
+        cards = body.get("data")
+        names = tuple(str(card["id"]) for card in cards if "id" in card) if isinstance(cards, list) else ()
+        if not names:
+            message = f"the server at {self.base_url} lists no model (/v1/models got HTTP {response.status})"
+            raise LaunchFailure("foreign_server", message)
+        return names
 
     async def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache; False when the engine still says no after about a second, or has no such endpoint.

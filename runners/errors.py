@@ -4,6 +4,7 @@ RunnerError
 ├── LaunchFailure            the engine did not become ready; ``kind`` says why
 │   └── ReadinessTimeout     ... because it was still starting when its time was over
 ├── EngineDied               the engine's process ended while it was in use
+├── EngineHung               the process lives and holds requests, but computes nothing any more
 ├── EngineUnreachable        the process lives, but a request to it failed
 ├── EngineNotStopped         a process of the launch survived SIGKILL
 └── MetricsError             /metrics is not vLLM's, or its counters ran backwards
@@ -27,6 +28,7 @@ FailureKind = Literal[
     "foreign_server",
     "gated_model",
     "gpu_busy",
+    "hung",
     "killed",
     "kv_too_small",
     "missing_model",
@@ -41,6 +43,7 @@ FailureKind = Literal[
     "tokenizer",
     "unsupported",
     "workdir",
+    "wrong_output",
 ]
 
 
@@ -68,7 +71,7 @@ class LaunchFailure(RunnerError):  # noqa: N818 - names the event that ended the
 
 
 class ReadinessTimeout(LaunchFailure):
-    """The engine was still starting when ``ready_timeout_s`` was over; ``phase`` says what it was doing."""
+    """The engine was still starting when the time of a phase, or of the whole start, was over; ``phase`` says which."""
 
     def __init__(self, message: str, *, phase: str, log_tail: str = "") -> None:
         super().__init__("timeout", message, log_tail=log_tail)
@@ -89,6 +92,10 @@ class EngineDied(RunnerError):  # noqa: N818 - names the event that ended the la
         self.kind: FailureKind = kind
         self.message = message
         self.log_tail = log_tail
+
+
+class EngineHung(RunnerError):  # noqa: N818 - names the event that ended the launch
+    """The engine holds requests and has computed nothing for a while, whatever its /health says."""
 
 
 class EngineUnreachable(RunnerError):  # noqa: N818 - names the event that ended the launch

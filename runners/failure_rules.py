@@ -187,6 +187,26 @@ FAILURE_RULES: tuple[FailureRule, ...] = (
         r"torch\.\w+ is not supported for)[^\n]*)",
         "the engine cannot run this data type here ({why}); choose another --dtype or --kv-cache-dtype",
     ),
+    # What it computes, and whether it still does
+    _rule(
+        "wrong_output",
+        r"(?P<why>NaNs detected in logits|Out of range float values are not JSON compliant)",
+        "the engine computes numbers that are none ({why}); choose another --dtype, --kv-cache-dtype or attention "
+        "backend",
+    ),
+    _rule(
+        "hung",
+        r"TimeoutError: RPC call to (?P<what>\w+) timed out",
+        "the engine's workers did not answer {what} in time: they hang, or one step takes too long; lower "
+        "--max-num-batched-tokens, or look at the GPUs",
+    ),
+    _rule(
+        "timeout",
+        r"(?P<why>Timed out waiting for engine core processes to\s+start|"
+        r"Did not receive response from front-end process within \d+ minutes)",
+        "the engine gave up on its own start ({why}); check how fast the weights load, or allow more time with "
+        "--ready-timeout",
+    ),
     # The host
     _rule(
         "port",

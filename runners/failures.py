@@ -9,6 +9,7 @@ import re
 import signal
 from pathlib import Path
 
+from runners.container_rules import CONTAINER_RULES
 from runners.failure_rules import FAILURE_RULES, GPU_OOM, GPU_OOM_FAILURES, Failure
 
 # Enough for the first traceback of every process; a GPU engine's start writes some 50 KB.
@@ -31,7 +32,7 @@ def classify_failure(log: str, exit_code: int | None) -> Failure:
     text = _complaints(log)
     if GPU_OOM.search(text) and not re.search("warming up (?:sampler|pooler)", text):
         return next(failure for pattern, failure in GPU_OOM_FAILURES if pattern.search(log))
-    for rule in FAILURE_RULES:
+    for rule in (*CONTAINER_RULES, *FAILURE_RULES):
         if match := rule.pattern.search(text):
             groups = {name: _shorten(value or "?") for name, value in match.groupdict().items()}
             return Failure(rule.kind, rule.message.format(**groups), rule.infrastructure)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from runners.errors import EngineNotStopped, EngineUnreachable, FailureKind, Lau
 from runners.failure_rules import Failure
 from runners.failures import classify_failure, read_log, tail_of
 from runners.launch_record import LOG_NAME, LaunchRecord, argv_without_secrets
-from runners.port import PortReservation
+from runners.phases import LogFollower, phase_limits
 from runners.processes import (
     MARKER_LAUNCH,
     MARKER_STUDY,
@@ -28,12 +29,14 @@ from runners.processes import (
     find_engines,
     reap_engines,
 )
-from runners.readiness import LogFollower, Readiness, prove_ready
+from runners.readiness import Readiness, prove_ready, until_overdue
 from runners.spec import LaunchSpec
 from runners.supervised import StopReport, SupervisedProcess
 
 # A connection breaks a little before the process that broke it is seen to have ended.
 DEATH_NOTICE_S = 1.0
+# vLLM's own limit for its engine core, 600 s by default: it must not end a start that may take longer.
+ENGINE_LIMIT = "VLLM_ENGINE_READY_TIMEOUT_S"
 _REMOVED_FROM_ENV = ("PYTHONPATH", "PYTHONHOME", "VLLM_API_KEY")
 _ADDED_TO_ENV = {
     "PYTHONSAFEPATH": "1",  # the current directory must not shadow the engine's modules
@@ -68,7 +71,8 @@ async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> Supervi
         # Short, because the path of a Unix socket is limited to 107 bytes and vLLM puts its sockets here.
         scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
         env = {name: value for name, value in os.environ.items() if name not in _REMOVED_FROM_ENV}
-        env |= _ADDED_TO_ENV | {SCRATCH: str(scratch)} | dict(spec.env)
+        env |= _ADDED_TO_ENV | {SCRATCH: str(scratch), ENGINE_LIMIT: str(math.ceil(spec.ready_timeout_s))}
+        env |= dict(spec.env)
         env |= {MARKER_STUDY: record.study, MARKER_LAUNCH: record.launch, "VLLM_API_KEY": api_key}
         return await SupervisedProcess.start(
             command_line(spec.argv, record.port),
@@ -106,23 +110,37 @@ async def until_ready(
     spec: LaunchSpec,
     process: SupervisedProcess,
     client: EngineClient,
-    reservation: PortReservation,
+    *,
+    port: int,
+    owns_port: bool,
     on_progress: Callable[[str], None] | None,
 ) -> Readiness:
-    """Race the proof of readiness against the death of the process and the clock."""
+    """Race the proof of readiness against the death of the process and the clocks of phase and whole.
+
+    Args:
+        spec: What is launched.
+        process: What was started.
+        client: For the engine.
+        port: Where it must listen.
+        owns_port: Whether the listener must be a process of the launch; not so behind a container's daemon.
+        on_progress: As in ``runners.spec.Runner.launch``.
+    """
     log_path = spec.workdir / LOG_NAME
     log = LogFollower(log_path, on_progress)
+    limits = phase_limits(spec.ready_timeout_s, spec.phase_limits_s)
+    root_pid = process.supervisor_pid if owns_port else None
     proof = asyncio.create_task(
-        prove_ready(
-            client, port=reservation.port, root_pid=process.supervisor_pid, log=log, timeout_s=spec.ready_timeout_s
-        )
+        prove_ready(client, port=port, root_pid=root_pid, log=log, timeout_s=spec.ready_timeout_s)
     )
     death = asyncio.create_task(process.exited.wait())
+    clock = asyncio.create_task(until_overdue(log, limits))
     try:
-        done, _ = await asyncio.wait({proof, death}, timeout=spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            {proof, death, clock}, timeout=spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
         if proof in done and not isinstance(proof.exception(), EngineUnreachable):
             return _result(proof, log_path)
-        if done:
+        if done - {clock}:
             await wait_for(process.exited, DEATH_NOTICE_S)
             # Its children may still be writing why.
             await wait_for(process.finished, spec.stop_timeout_s if process.exited.is_set() else 0.0)
@@ -135,15 +153,21 @@ async def until_ready(
         if proof in done:
             message = f"the engine is up, but does not answer as it should ({proof.exception()}); see its log"
             raise LaunchFailure("no_completion", message, log_tail=tail_of(text))
-        message = (
-            f"the engine was not ready after {spec.ready_timeout_s:g} s (phase: {log.phase}); "
-            "see its log, or allow it more time"
+        raise ReadinessTimeout(
+            _timeout_message(spec, log, limits, overdue=clock in done), phase=log.step, log_tail=tail_of(text)
         )
-        raise ReadinessTimeout(message, phase=log.phase, log_tail=tail_of(text))
     finally:
-        for task in (proof, death):
+        for task in (proof, death, clock):
             task.cancel()
-        await asyncio.gather(proof, death, return_exceptions=True)
+        await asyncio.gather(proof, death, clock, return_exceptions=True)
+
+
+def _timeout_message(spec: LaunchSpec, log: LogFollower, limits: Mapping[str, float], *, overdue: bool) -> str:
+    if overdue:
+        what = f"spent more than {limits[log.phase]:g} s in the phase {log.phase} ({log.step})"
+    else:
+        what = f"was not ready after {spec.ready_timeout_s:g} s (phase: {log.phase}, {log.step})"
+    return f"the engine {what}; see its log, or allow it more time"
 
 
 def _result(proof: asyncio.Task[Readiness], log_path: Path) -> Readiness:

@@ -10,28 +10,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from runners.client import EngineClient
-from runners.errors import EngineDied, EngineUnreachable
+from runners.errors import EngineDied
 from runners.failure_rules import Failure
-from runners.failures import read_log, tail_of
+from runners.failures import read_log
 from runners.launch_record import LOG_NAME
 from runners.launching import DEATH_NOTICE_S, failure_of, host_faults, prepare, start, stop, until_ready, wait_for
 from runners.port import PortReservation
-from runners.prometheus import Scrape
 from runners.readiness import Readiness
+from runners.serving import ServedEngine
 from runners.spec import LaunchSpec
 from runners.supervised import StopReport, SupervisedProcess
+from runners.watchdog import watch_progress
 
-_DRAIN_POLL_S = 0.05
 
-
-class LocalEngine:
+class LocalEngine(ServedEngine):
     """A running engine on this host; made by ``LocalRunner.launch`` (see ``runners.spec.Engine``).
 
     Attributes:
@@ -41,96 +40,46 @@ class LocalEngine:
     def __init__(
         self, client: EngineClient, process: SupervisedProcess, log_path: Path, ready: Readiness, start_s: float
     ) -> None:
-        self._client = client
+        super().__init__(client, log_path, ready, start_s)
         self._process = process
-        self._log_path = log_path
-        self._ready = ready
-        self._start_s = start_s
         self.stop_report: StopReport | None = None
-
-    @property
-    def base_url(self) -> str:
-        """``http://127.0.0.1:PORT``."""
-        return self._client.base_url
-
-    @property
-    def api_key(self) -> str:
-        """The random key of this launch."""
-        return self._client.api_key
-
-    @property
-    def model(self) -> str:
-        """Served model name."""
-        return self._client.model
 
     @property
     def pid(self) -> int:
         """Process id of the engine's main process."""
         return self._process.pid
 
-    @property
-    def version(self) -> str:
-        """What /version says."""
-        return self._ready.version
-
-    @property
-    def start_s(self) -> float:
-        """Seconds from the start of the process to the first completion."""
-        return self._start_s
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """/server_info as JSON; empty when the engine does not offer it."""
-        return self._ready.info
-
-    @property
-    def log_path(self) -> Path:
-        """The engine's combined stdout and stderr."""
-        return self._log_path
-
-    async def scrape(self) -> Scrape:
-        """Read /metrics once (see ``runners.spec.Engine.scrape``)."""
+    async def watch(self, *, silence_s: float) -> NoReturn:
+        """Look at the engine until it dies or hangs (see ``runners.spec.Engine.watch``)."""
+        looking = asyncio.create_task(watch_progress(self._client, silence_s=silence_s))
+        death = asyncio.create_task(self._process.exited.wait())
         try:
-            return await self._client.scrape()
-        except EngineUnreachable:
-            await self._raise_if_dead()
-            raise
-
-    async def drain(self, timeout_s: float = 10.0) -> Scrape:
-        """Wait until the engine has counted everything (see ``runners.spec.Engine.drain``)."""
-        end = time.perf_counter() + timeout_s
-        while True:
-            scrape = await self.scrape()
-            if scrape.idle or time.perf_counter() >= end:
-                return scrape
-            await asyncio.sleep(_DRAIN_POLL_S)
-
-    async def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache; False when the engine refused or cannot."""
-        try:
-            return await self._client.reset_prefix_cache()
-        except EngineUnreachable:
-            await self._raise_if_dead()
-            raise
+            await asyncio.wait({looking, death}, return_when=asyncio.FIRST_COMPLETED)
+            if not death.done():
+                looking.result()
+            # Its children may still be writing why.
+            await wait_for(self._process.finished, DEATH_NOTICE_S)
+            raise self._death()
+        finally:
+            for task in (looking, death):
+                task.cancel()
+            await asyncio.gather(looking, death, return_exceptions=True)
 
     def died(self) -> str | None:
         """Why the engine's process ended, as one sentence; None while it lives."""
-        failure = self._failure()
-        return None if failure is None else failure.message
+        return self._failure().message if self._process.exited.is_set() else None
 
-    def log_tail(self, lines: int = 50) -> str:
-        """The last lines of the engine's log."""
-        return tail_of(read_log(self._log_path), lines)
-
-    def _failure(self) -> Failure | None:
-        if not self._process.exited.is_set():
-            return None
+    def _failure(self) -> Failure:
         return failure_of(self._process, read_log(self._log_path))
+
+    def _death(self) -> EngineDied:
+        failure = self._failure()
+        return EngineDied(failure.message, kind=failure.kind, log_tail=self.log_tail())
 
     async def _raise_if_dead(self) -> None:
         await wait_for(self._process.exited, DEATH_NOTICE_S)
-        if failure := self._failure():
-            raise EngineDied(failure.message, kind=failure.kind, log_tail=self.log_tail())
+        if self._process.exited.is_set():
+            raise self._death()
 
 
 class LocalRunner:
@@ -155,7 +104,9 @@ class LocalRunner:
             try:
                 with host_faults(spec.workdir):
                     replace(record, pid=process.pid, supervisor_pid=process.supervisor_pid).write(spec.workdir)
-                ready = await until_ready(spec, process, client, reservation, on_progress)
+                ready = await until_ready(
+                    spec, process, client, port=reservation.port, owns_port=True, on_progress=on_progress
+                )
                 process.mark_ready()
                 start_s = time.perf_counter() - began
                 engine = LocalEngine(client, process, spec.workdir / LOG_NAME, ready, start_s)

@@ -34,6 +34,7 @@ _COUNTERS: Mapping[str, str] = {
     "inference_time_s": "vllm:request_inference_time_seconds_sum",
     "e2e_time_s": "vllm:e2e_request_latency_seconds_sum",
     "finished": "vllm:request_success_total",
+    "steps": "vllm:iteration_tokens_total_count",
 }
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _RUNNING = "vllm:num_requests_running"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from runners.prometheus import Scrape
@@ -29,6 +29,8 @@ class LaunchSpec:
         study: Marker put on every process of the launch, for ``find_engines`` and ``reap_engines``.
         env: Additions to the environment of the engine.
         ready_timeout_s: Limit from the start of the process to the first completion, in seconds.
+        phase_limits_s: Limits of single phases of the start (``runners.phases.PHASES``), in seconds; those not given
+            are shares of ``ready_timeout_s``.
         stop_timeout_s: How long the engine may take to end on SIGTERM before its whole tree gets SIGKILL,
             in seconds.
     """
@@ -39,6 +41,7 @@ class LaunchSpec:
     study: str
     env: Mapping[str, str] = field(default_factory=dict)
     ready_timeout_s: float = 600.0
+    phase_limits_s: Mapping[str, float] = field(default_factory=dict)
     stop_timeout_s: float = 30.0
 
 
@@ -60,7 +63,7 @@ class Engine(Protocol):
 
     @property
     def pid(self) -> int:
-        """Process id of the engine's main process."""
+        """Process id of the engine's main process, or of what runs its container; 0 when it is not ours."""
 
     @property
     def version(self) -> str:
@@ -71,12 +74,16 @@ class Engine(Protocol):
         """Seconds from the start of the process to the first completion."""
 
     @property
+    def phases_s(self) -> Mapping[str, float]:
+        """Seconds of each phase of the start; empty for an engine that was there before."""
+
+    @property
     def info(self) -> Mapping[str, Any]:
         """/server_info as JSON; empty when the engine does not offer it."""
 
     @property
     def log_path(self) -> Path:
-        """The engine's combined stdout and stderr."""
+        """The engine's combined stdout and stderr; a file that does not exist for an engine that was there before."""
 
     async def scrape(self) -> Scrape:
         """Read /metrics once.
@@ -96,6 +103,17 @@ class Engine(Protocol):
 
     async def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache; False when the engine refused or cannot."""
+
+    async def watch(self, *, silence_s: float) -> NoReturn:
+        """Look at the engine until something is wrong with it; to be raced against whatever uses it.
+
+        Args:
+            silence_s: How long it may hold requests without computing anything.
+
+        Raises:
+            EngineDied: Its process has ended; at once.
+            EngineHung: It held requests for ``silence_s`` seconds and took no step, or did not answer for as long.
+        """
 
     def died(self) -> str | None:
         """Why the engine's process ended, as one sentence; None while it lives."""

@@ -27,6 +27,9 @@ class Checkpoint(BaseModel):
     vocab_size: int | None = Field(description="rows of the embedding")
     num_hidden_layers: int | None = Field(description="decoder layers")
     max_position_embeddings: int | None = Field(description="longest trained context in tokens")
+    speculators_type: str | None = Field(
+        default=None, description="speculators_model_type, for a checkpoint in the Speculators format"
+    )
     draft_block: int | None = Field(default=None, description="trained draft block; K is at most this minus one")
     target_layer_ids: tuple[int, ...] = Field(
         default=(), description="target layers whose hidden states the draft reads"

@@ -78,6 +78,6 @@ def plan_conditions(profiles: tuple[Profile, ...], temperature: TemperaturePlan,
                 if len(temperature.fixed) > 1:
                     key += f"/t{one_temperature:g}"
                 if len(loads) > 1:
-                    key += f"/{one_load.kind[0]}{one_load.value:g}"
+                    key += f"/{one_load.label}"
                 conditions.append(Condition(key, profile.name, one_temperature, one_load))
     return tuple(conditions)

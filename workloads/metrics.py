@@ -178,7 +178,7 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
         full_load_s=whole if result.load.is_open_loop else peak_span(outcomes),
         send_lag_s=_distribution(lag for lag in result.send_lag_s if not math.isnan(lag)),
         loop_lag_s=_distribution(result.loop_lag_s),
-        client_cpu_share=result.client_cpu_s / result.duration_s if result.duration_s else 0.0,
+        client_cpu_share=_busiest_share(result),
         chunk_tokens_estimated=any(outcome.chunk_tokens_estimated for outcome in outcomes),
         blocks=_blocks(outcomes, windows),
     )
@@ -270,3 +270,8 @@ def _rate(amount: float, length_s: float) -> float | None:
 def _sum_known(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _busiest_share(result: ReplayResult) -> float:
+    busiest_s = result.client_cpu_s if result.busiest_cpu_s is None else result.busiest_cpu_s
+    return busiest_s / result.duration_s if result.duration_s else 0.0

@@ -1,36 +1,28 @@
-"""Sending the requests of blocks to a server under a load, and accounting for each of them exactly once.
+"""A replay: what is to be sent for which request, and one outcome for every request whatever happens.
 
-Open loops send at the scheduled time whatever the server does; closed loops keep N requests in flight. Turns of a
-session never overtake each other. Which numbers follow from the outcomes is `metrics.py`; whether they are valid is
-the caller's.
+Sending is `loops.py`, on several processes `processes.py`. Which numbers follow from the outcomes is `metrics.py`;
+whether they are valid is the caller's.
 """
 
-import asyncio
-import time
+import math
 from array import array
-from collections import deque
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import aiohttp
-from yarl import URL
-
-from workloads.client import Clock, Wire, open_connections, open_session, send
+from workloads.client import Wire
+from workloads.errors import WorkloadError
 from workloads.load import Load
-from workloads.outcome import RequestOutcome, StreamLog, read_outcome
+from workloads.loops import Share, ShareResult, Turn
+from workloads.outcome import RequestOutcome
+from workloads.processes import drive_here, drive_in_processes
 from workloads.profile import Block
 from workloads.request import Request
-from workloads.schedule import schedule
+from workloads.schedule import schedule, think_times
+from workloads.stream import StreamLog, read_outcome
 from workloads.wire import Overrides, Target, wire_body
-
-HEARTBEAT_S = 0.02
-"""Period of the task that measures how late the event loop runs."""
 
 OPEN_LOOP_CONNECTIONS = 32
 """Connections made before an open loop starts; further ones are made when needed."""
-
-MAX_UNREAD_BYTES = 128 * 1024 * 1024
-"""Streams are read after the replay, unless this much has piled up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +36,9 @@ class ReplayResult:
         started_s: `time.perf_counter()` at the start; lets a caller place its own observations in time.
         send_lag_s: How late each request left the client, as the outcomes are ordered: against its schedule, or the
             end of the turn before it where that came later. 0 in a closed loop, NaN for a request never sent.
-        loop_lag_s: Lateness of a task that wakes every 20 ms: the event loop's own delay.
-        client_cpu_s: CPU time of this process during the replay, all threads.
+        loop_lag_s: Lateness of a task that wakes every 20 ms: the event loop's own delay, in every client process.
+        client_cpu_s: CPU time of the client processes during the replay, all threads.
+        busiest_cpu_s: CPU time of the client process that needed most; None where it is all of it.
     """
 
     outcomes: tuple[RequestOutcome, ...]
@@ -55,45 +48,7 @@ class ReplayResult:
     send_lag_s: "array[float]"
     loop_lag_s: "array[float]"
     client_cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One request in its place; `index` is its position among all requests of the replay."""
-
-    index: int
-    block: int
-    request: Request
-
-
-@dataclass(slots=True)
-class _Run:
-    """A replay while it runs."""
-
-    session: aiohttp.ClientSession
-    turns: list[_Turn]
-    wires: list[Wire]
-    keep_text: bool
-    clock: Clock
-    logs: list[StreamLog] = field(default_factory=list)
-    outcomes: dict[int, RequestOutcome] = field(default_factory=dict)
-    unread_bytes: int = 0
-
-    async def send(self, turn: _Turn) -> None:
-        log = self.logs[turn.index]
-        await send(self.session, self.wires[turn.index], log, self.clock)
-        size = sum(map(len, log.reads))
-        if self.unread_bytes + size > MAX_UNREAD_BYTES:
-            self.read(turn)
-        else:
-            self.unread_bytes += size
-
-    def read(self, turn: _Turn) -> None:
-        """Turn the notes of a request that will not change any more into its outcome."""
-        if turn.index not in self.outcomes:
-            log = self.logs[turn.index]
-            self.outcomes[turn.index] = read_outcome(log, turn.request.id, turn.block, keep_text=self.keep_text)
-            log.reads.clear()
+    busiest_cpu_s: float | None = None
 
 
 async def replay(
@@ -103,10 +58,12 @@ async def replay(
     *,
     temperature: float | None = None,
     seed: int | None = 0,
+    arrival_seed: int = 0,
     cache_salt: str | None = None,
     deadline_s: float = 600,
     request_timeout_s: float = 300,
     keep_text: bool = False,
+    client_processes: int = 1,
 ) -> ReplayResult:
     """Send all requests of `blocks` in one continuous run.
 
@@ -115,135 +72,96 @@ async def replay(
         blocks: Sent in this order, without a pause between them.
         load: How they are sent.
         temperature: Replaces the recorded temperature; None sends what was recorded.
-        seed: Seeds the arrivals of a rate, and the sampling of requests that have no seed of their own. None leaves
-            their sampling to the server (per-request seeds cost an engine some speed).
+        seed: Seeds the sampling of requests that have no seed of their own. None leaves it to the server (per-request
+            seeds cost an engine some speed).
+        arrival_seed: Seeds the arrivals of a rate.
         cache_salt: Separates this measurement's prefix cache from all others.
         deadline_s: After this time the replay stops; what is unfinished is abandoned, on the server too.
         request_timeout_s: Limit on one request.
         keep_text: Keep the generated text in the outcomes.
+        client_processes: Processes to send from: 1 is this one, more are processes of their own.
 
     Raises:
-        LoadError: if the load is recorded time and a request has no timestamp.
+        LoadError: if the load needs recorded times and a request has none.
+        WorkloadError: if the number of client processes is below 1, or one of them died.
         asyncio.CancelledError: when cancelled; all requests are cancelled and connections closed before.
     """
-    turns = _turns(blocks)
-    requests = [turn.request for turn in turns]
-    due_s = schedule(requests, load, seed or 0) if load.is_open_loop else None
-    sessions = _sessions(turns)
-    wires = _wires(requests, target, Overrides(temperature, seed, cache_salt))
-    async with open_session(target, request_timeout_s) as session:
-        await open_connections(session, target, _connection_count(load, len(sessions)))
-        cpu_started_s = time.process_time()
-        run = _Run(session, turns, wires, keep_text, Clock(), [StreamLog() for _ in turns])
-        drive = _closed_loop(run, sessions, int(load.value)) if due_s is None else _open_loop(run, sessions, due_s)
-        loop_lag_s = await _until_deadline(run, drive, deadline_s)
-        duration_s, client_cpu_s = run.clock.now_s(), time.process_time() - cpu_started_s
-    for turn in turns:
-        run.read(turn)
+    if client_processes < 1:
+        raise WorkloadError(f"the number of client processes is {client_processes}; it must be at least 1")
+    placed = [(position, request) for position, block in enumerate(blocks) for request in block.requests]
+    requests = [request for _, request in placed]
+    due_s = schedule(requests, load, arrival_seed) if load.is_open_loop else None
+    sessions = _sessions(placed, load, due_s, target.model, Overrides(temperature, seed, cache_salt))
+    share = Share(
+        target=target,
+        sessions=sessions,
+        concurrency=None if load.is_open_loop else int(load.value),
+        connections=min(OPEN_LOOP_CONNECTIONS if load.is_open_loop else int(load.value), len(sessions)),
+        deadline_s=deadline_s,
+        request_timeout_s=request_timeout_s,
+        keep_text=keep_text,
+    )
+    if client_processes == 1 or not sessions:
+        parts = await drive_here(share)
+    else:
+        parts = await drive_in_processes(share, client_processes)
+    return _merge(parts, sessions, len(placed), load)
+
+
+def _merge(parts: Sequence[ShareResult], sessions: Sequence[Sequence[Turn]], requests: int, load: Load) -> ReplayResult:
+    """The parts as one result, in which what nobody sent is accounted for too."""
+    duration_s = max(part.duration_s for part in parts)
+    outcomes = {index: outcome for part in parts for index, outcome in part.outcomes.items()}
+    lag_s = {index: lag for part in parts for index, lag in part.lag_s.items()}
+    for turns in sessions:
+        for turn in turns:
+            if turn.index not in outcomes:
+                outcomes[turn.index] = _never_sent(turn, duration_s)
     return ReplayResult(
-        outcomes=tuple(run.outcomes[turn.index] for turn in turns),
+        outcomes=tuple(outcomes[index] for index in range(requests)),
         duration_s=duration_s,
         load=load,
-        started_s=run.clock.started_s,
-        send_lag_s=array("d", (log.lag_s for log in run.logs)),
-        loop_lag_s=loop_lag_s,
-        client_cpu_s=client_cpu_s,
+        started_s=parts[0].started_s,
+        send_lag_s=array("d", (lag_s.get(index, math.nan) for index in range(requests))),
+        loop_lag_s=array("d", (lag for part in parts for lag in part.loop_lag_s)),
+        client_cpu_s=sum(part.cpu_s for part in parts),
+        busiest_cpu_s=max(part.cpu_s for part in parts) if len(parts) > 1 else None,
     )
 
 
-async def _until_deadline(run: _Run, drive: Coroutine[None, None, None], deadline_s: float) -> "array[float]":
-    """Let the replay run until it is done or its time is up; returns how late the event loop was meanwhile."""
-    loop_lag_s: array[float] = array("d")
-    heartbeat = asyncio.create_task(_heartbeat(loop_lag_s))
-    try:
-        async with asyncio.timeout(deadline_s):
-            await drive
-    except TimeoutError:
-        _abandon_unsent(run)
-    finally:
-        heartbeat.cancel()
-        await asyncio.wait([heartbeat])
-    return loop_lag_s
+def _never_sent(turn: Turn, end_s: float) -> RequestOutcome:
+    log = StreamLog(scheduled_s=turn.due_s, end_s=end_s, error="abandoned", error_detail="not sent before the deadline")
+    return read_outcome(log, turn.request_id, turn.block)
 
 
-async def _closed_loop(run: _Run, sessions: list[list[_Turn]], concurrency: int) -> None:
-    """As many workers as requests in flight; each takes the next session and sends its turns without think time."""
-    waiting = deque(sessions)
-
-    async def work() -> None:
-        while waiting:
-            for turn in waiting.popleft():
-                await run.send(turn)
-                run.logs[turn.index].lag_s = 0.0
-
-    async with asyncio.TaskGroup() as workers:
-        for _ in range(min(concurrency, len(sessions))):
-            workers.create_task(work())
-
-
-async def _open_loop(run: _Run, sessions: list[list[_Turn]], due_s: "array[float]") -> None:
-    """Each session starts when its first turn is due; a later turn waits for its time and for the turn before it."""
-
-    async def play(turns: list[_Turn]) -> None:
-        previous_end_s = 0.0
-        for turn in turns:
-            log = run.logs[turn.index]
-            ready_s = max(due_s[turn.index], previous_end_s)
-            await _sleep_until(ready_s, run.clock)
-            log.lag_s = run.clock.now_s() - ready_s
-            await run.send(turn)
-            previous_end_s = run.clock.now_s()
-
-    for turns in sessions:
-        for turn in turns:
-            run.logs[turn.index].scheduled_s = due_s[turn.index]
-    async with asyncio.TaskGroup() as players:
-        for turns in sorted(sessions, key=lambda turns: due_s[turns[0].index]):
-            await _sleep_until(due_s[turns[0].index], run.clock)
-            players.create_task(play(turns))
-
-
-async def _sleep_until(due_s: float, clock: Clock) -> None:
-    remaining_s = due_s - clock.now_s()
-    if remaining_s > 0:
-        await asyncio.sleep(remaining_s)
-
-
-async def _heartbeat(lag_s: "array[float]") -> None:
-    while True:
-        expected_s = time.perf_counter() + HEARTBEAT_S
-        await asyncio.sleep(HEARTBEAT_S)
-        lag_s.append(max(0.0, time.perf_counter() - expected_s))
-
-
-def _abandon_unsent(run: _Run) -> None:
-    now_s = run.clock.now_s()
-    for log in run.logs:
-        if log.sent_s is None:
-            log.error, log.error_detail, log.end_s = "abandoned", "not sent before the deadline", now_s
-
-
-def _turns(blocks: Sequence[Block]) -> list[_Turn]:
-    placed = [(position, request) for position, block in enumerate(blocks) for request in block.requests]
-    return [_Turn(index, position, request) for index, (position, request) in enumerate(placed)]
-
-
-def _sessions(turns: list[_Turn]) -> list[list[_Turn]]:
+def _sessions(
+    placed: Sequence[tuple[int, Request]],
+    load: Load,
+    due_s: "array[float] | None",
+    model: str,
+    overrides: Overrides,
+) -> tuple[tuple[Turn, ...], ...]:
     """Turns of one session of one block together, sessions in the order of their first turn.
 
     Grouped within a block, because a caller may replay the same block twice.
     """
-    groups: dict[tuple[int, str] | int, list[_Turn]] = {}
-    for turn in turns:
-        session = turn.request.session
-        groups.setdefault(turn.index if session is None else (turn.block, session), []).append(turn)
-    return list(groups.values())
-
-
-def _wires(requests: list[Request], target: Target, overrides: Overrides) -> list[Wire]:
-    urls = {endpoint: URL(target.base_url + endpoint) for endpoint in {request.endpoint for request in requests}}
-    return [Wire(urls[request.endpoint], wire_body(request, target.model, overrides)) for request in requests]
-
-
-def _connection_count(load: Load, sessions: int) -> int:
-    return min(OPEN_LOOP_CONNECTIONS if load.is_open_loop else int(load.value), sessions)
+    groups: dict[tuple[int, str] | int, list[int]] = {}
+    for index, (block, request) in enumerate(placed):
+        groups.setdefault(index if request.session is None else (block, request.session), []).append(index)
+    sessions = []
+    for indices in groups.values():
+        think_s = think_times([placed[index][1] for index in indices], load)
+        sessions.append(
+            tuple(
+                Turn(
+                    index=index,
+                    block=placed[index][0],
+                    request_id=placed[index][1].id,
+                    wire=Wire(placed[index][1].endpoint, wire_body(placed[index][1], model, overrides)),
+                    due_s=None if due_s is None else due_s[index],
+                    think_s=think,
+                )
+                for index, think in zip(indices, think_s, strict=True)
+            )
+        )
+    return tuple(sessions)

@@ -35,6 +35,12 @@ class Target:
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise WorkloadError(f'the base URL is "{self.base_url}"; it must start with http:// or https://')
+        if "@" in self.base_url.split("/")[2]:
+            raise WorkloadError("the base URL has a user name in it; give the server's key as the API key instead")
+        if not (self.api_key.isascii() and self.api_key.isprintable()) or " " in self.api_key:
+            raise WorkloadError(
+                "the API key has characters that no HTTP header takes; check it for spaces or line ends"
+            )
 
 
 @dataclass(frozen=True, slots=True)

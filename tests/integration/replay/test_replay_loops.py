@@ -71,7 +71,8 @@ async def test_a_closed_loop_keeps_its_concurrency_and_no_more(server: "Scripted
 
 
 async def test_blocks_follow_each_other_without_a_pause(server: "ScriptedServer") -> None:
-    requests = [request(line, gap_s=0.03 if line % 2 else 0.01) for line in range(1, 13)]
+    # Lengths at which no two requests end at the same moment when a block does.
+    requests = [request(line, gap_s=0.01 + 0.003 * (line * line % 7)) for line in range(1, 13)]
     result = await replay(server.target, Profile("p", tuple(requests)).blocks(3), Load("concurrency", 2))
     by_sending = sorted(result.outcomes, key=lambda o: o.sent_s or 0)
     assert [o.block for o in by_sending] == sorted(o.block for o in result.outcomes)

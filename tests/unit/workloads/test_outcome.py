@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from workloads.outcome import RequestOutcome, StreamLog, read_outcome
+from workloads.outcome import RequestOutcome
+from workloads.stream import StreamLog, read_outcome
 
 
 def chunk(
@@ -26,12 +27,13 @@ def final(tokens: int, **details: Any) -> dict[str, Any]:
 def outcome(*events: Any, times_s: list[float] | None = None, log: StreamLog | None = None) -> RequestOutcome:
     """Read a stream whose events came one a read, one second apart from second 1 on; sent at second 0."""
     log = log or StreamLog(scheduled_s=0.0, sent_s=0.0)
+    log.keep_text = True
     for position, event in enumerate(events):
         data = event if isinstance(event, str) else json.dumps(event)
         log.read_s.append(times_s[position] if times_s else 1.0 + position)
         log.reads.append(f"data: {data}\n\n".encode())
     log.end_s = log.read_s[-1] if log.read_s else 9.0
-    return read_outcome(log, "r1", 3, keep_text=True)
+    return read_outcome(log, "r1", 3)
 
 
 def test_a_stream_with_running_counts() -> None:

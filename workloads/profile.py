@@ -1,21 +1,28 @@
 """Parts of a workload with a recommendation of their own, and how they are cut to search, to confirm and to pair.
 
 Everything here is deterministic in any process: order comes from the file, chance from hashes of ids. What a profile
-looks like in numbers is `summary.py`.
+looks like in numbers is `inspection.py`; how kinds of requests are told apart without a label is `clustering.py`.
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
+from workloads.clustering import find_kinds
+from workloads.columns import Columns
 from workloads.errors import ProfileError
 from workloads.request import Request, Workload
 from workloads.summary import ProfileSummary, summarise_requests
 
 DEFAULT_OUTPUT_TOKENS = 256
 """Assumed output of a request that neither limits nor records it. Only used to balance blocks."""
+
+AUTO = "auto"
+"""Divides by what requests are like."""
 
 Session = tuple[Request, ...]
 
@@ -35,11 +42,13 @@ class Profile:
 
     Attributes:
         name: Label fit for file names and metric names; unique within the workload.
-        requests: In file order.
+        requests: In order of arrival.
+        because: The conditions that make a request one of this profile, where the tuner found them itself (`auto`).
     """
 
     name: str
     requests: tuple[Request, ...]
+    because: tuple[str, ...] = ()
 
     @property
     def has_timestamps(self) -> bool:
@@ -62,7 +71,7 @@ class Profile:
         if not 0 <= held_out_share < 1:
             raise ProfileError(f"the held-out share is {held_out_share}; it must be at least 0 and below 1")
         if held_out_share == 0:
-            return self, Profile(self.name, ())
+            return self, Profile(self.name, (), self.because)
         sessions = self.sessions()
         if len(sessions) < 2:
             raise ProfileError(
@@ -73,8 +82,8 @@ class Profile:
         count = _nearest_cut([len(turns) for turns in drawn], held_out_share)
         held_out = {_session_key(turns[0]) for turns in drawn[:count]}
         return (
-            Profile(self.name, tuple(r for r in self.requests if _session_key(r) not in held_out)),
-            Profile(self.name, tuple(r for r in self.requests if _session_key(r) in held_out)),
+            Profile(self.name, tuple(r for r in self.requests if _session_key(r) not in held_out), self.because),
+            Profile(self.name, tuple(r for r in self.requests if _session_key(r) in held_out), self.because),
         )
 
     def blocks(self, count: int) -> tuple[Block, ...]:
@@ -90,7 +99,7 @@ class Profile:
         sessions = self.sessions()
         cuts = _balanced_cuts([sum(map(_work, turns)) for turns in sessions], min(count, len(sessions)))
         slices = (sessions[start:end] for start, end in pairwise(cuts))
-        return tuple(Block(self.name, index, _in_file_order(part)) for index, part in enumerate(slices))
+        return tuple(Block(self.name, index, _by_arrival(part)) for index, part in enumerate(slices))
 
     def summary(self) -> ProfileSummary:
         """What is in the profile, in numbers and without any text."""
@@ -102,26 +111,53 @@ def split_profiles(workload: Workload, by: str = "route") -> tuple[Profile, ...]
 
     Args:
         workload: What was recorded.
-        by: `route`, `session`, `model`, `tag:KEY` or `none`. Requests without that label form the profile `other`;
-            where no request has it, the whole workload is the profile `all`.
+        by: `route`, `session`, `model`, `tag:KEY`, `none`, or `auto`: kinds that are plainly different in themselves.
+            Requests without that label form the profile `other`; where no request has it, the whole workload is the
+            profile `all`.
 
     Raises:
         ProfileError: if `by` is none of these, or no request has the tag.
     """
-    label = _labeller(by)
+    if by == AUTO:
+        return _kinds(workload.requests)
+    label = labeller(by)
     groups: dict[str | None, list[Request]] = {}
     for request in workload.requests:
         groups.setdefault(label(request), []).append(request)
     if set(groups) == {None}:
-        if by.startswith("tag:"):
-            known = sorted({key for request in workload.requests for key in request.tags})
-            raise ProfileError(f'no request has the tag "{by[4:]}"; the tags are: {", ".join(known) or "none"}')
-        return (Profile("all", workload.requests),)
-    names = _unique_names(groups)
-    return tuple(Profile(name, tuple(requests)) for name, requests in zip(names, groups.values(), strict=True))
+        check_tag(by, {key for request in workload.requests for key in request.tags})
+    return tuple(
+        Profile(name, tuple(requests)) for name, requests in zip(profile_names(groups), groups.values(), strict=True)
+    )
 
 
-def _labeller(by: str) -> Callable[[Request], str | None]:
+def _kinds(requests: tuple[Request, ...]) -> tuple[Profile, ...]:
+    columns = Columns()
+    for request in requests:
+        columns.add(request)
+    found = find_kinds(columns.numbers())
+    return tuple(
+        Profile(kind.name, tuple(requests[place] for place in np.flatnonzero(found.of_request == number)), kind.because)
+        for number, kind in enumerate(found.kinds)
+    )
+
+
+def check_tag(by: str, known: Collection[str]) -> None:
+    """Refuse a tag that no request has.
+
+    Raises:
+        ProfileError: if `by` is a tag; it names the known ones.
+    """
+    if by.startswith("tag:"):
+        raise ProfileError(f'no request has the tag "{by[4:]}"; the tags are: {", ".join(sorted(known)) or "none"}')
+
+
+def labeller(by: str) -> Callable[[Request], str | None]:
+    """What names the profile of a request, for every division but `auto`, which needs all requests.
+
+    Raises:
+        ProfileError: if `by` is not known.
+    """
     if by.startswith("tag:") and len(by) > 4:
         return lambda request: request.tags.get(by[4:])
     labellers: dict[str, Callable[[Request], str | None]] = {
@@ -129,21 +165,29 @@ def _labeller(by: str) -> Callable[[Request], str | None]:
         "session": lambda request: request.session,
         "model": lambda request: request.body.get("model"),
         "none": lambda _: None,
+        AUTO: lambda _: None,
     }
     if by not in labellers:
         raise ProfileError(f'profiles cannot be made by "{by}"; choose one of {", ".join(labellers)} or tag:KEY')
     return labellers[by]
 
 
-def _unique_names(labels: Iterable[str | None]) -> list[str]:
-    """Names made of labels: safe in paths and metric names, different where the labels are."""
+def profile_names(labels: Collection[str | None]) -> list[str]:
+    """Names made of labels: safe in paths and metric names, different where the labels are.
+
+    No label is `other`, or `all` where there is nothing else.
+    """
+    if set(labels) == {None}:
+        return ["all"]
     names: list[str] = []
+    taken: set[str] = set()
     for label in labels:
         base = "other" if label is None else re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "profile"
         name, number = base, 2
-        while name.lower() in {taken.lower() for taken in names}:
+        while name.lower() in taken:
             name, number = f"{base}-{number}", number + 1
         names.append(name)
+        taken.add(name.lower())
     return names
 
 
@@ -185,5 +229,9 @@ def _balanced_cuts(work: Sequence[float], count: int) -> list[int]:
     return [*cuts, len(work)]
 
 
-def _in_file_order(sessions: Sequence[Session]) -> tuple[Request, ...]:
-    return tuple(sorted((request for turns in sessions for request in turns), key=lambda request: request.line))
+def _by_arrival(sessions: Sequence[Session]) -> tuple[Request, ...]:
+    return tuple(sorted((request for turns in sessions for request in turns), key=_arrival))
+
+
+def _arrival(request: Request) -> tuple[float, int]:
+    return request.offset_s or 0.0, request.line

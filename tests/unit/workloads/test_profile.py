@@ -76,7 +76,9 @@ def test_names_are_safe_and_stay_different() -> None:
     assert len({name.lower() for name in names}) == len(names)
 
 
-@pytest.mark.parametrize(("by", "reason"), [("colour", "route, session, model, none or tag:KEY"), ("tag:", "tag:KEY")])
+@pytest.mark.parametrize(
+    ("by", "reason"), [("colour", "route, session, model, none, auto or tag:KEY"), ("tag:", "tag:KEY")]
+)
 def test_an_unknown_division_is_refused(by: str, reason: str) -> None:
     with pytest.raises(ProfileError, match=reason):
         split_profiles(workload(request(1)), by)
@@ -161,6 +163,19 @@ def test_the_split_is_a_partition_by_session(profile: Profile, share: float, see
     }
     for part in (search, held_out):
         assert sorted(part.requests, key=lambda r: r.line) == list(part.requests)
+
+
+@settings(max_examples=150, deadline=None)
+@given(profiles(), st.floats(0.01, 0.99), st.integers(0, 1000))
+def test_the_share_held_out_is_within_one_session_of_the_asked_and_the_same_for_a_seed(
+    profile: Profile, share: float, seed: int
+) -> None:
+    sizes = [len(turns) for turns in profile.sessions()]
+    if len(sizes) < 2:
+        return
+    held_out = profile.split(share, seed)[1]
+    assert abs(len(held_out.requests) - share * sum(sizes)) <= max(sizes)
+    assert ids(held_out.requests) == ids(profile.split(share, seed)[1].requests)
 
 
 def test_the_share_held_out_is_of_requests() -> None:

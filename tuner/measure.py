@@ -78,7 +78,7 @@ async def measure(
         replay_s=result.duration_s,
         attempts=attempt,
         problems=tuple(problems),
-        metrics=_metrics(summary, counters),
+        metrics=_metrics(summary, counters, result),
         blocks=tuple(_block_values(summary)),
         greedy_outputs=_greedy_outputs(result, blocks, temperature),
     )
@@ -115,24 +115,31 @@ def _problems(condition: Condition, summary: ReplayMetrics, counters: EngineMetr
     asked = condition.load.value if condition.load.kind == "concurrency" else None
     if asked and summary.in_flight_mean is not None and summary.in_flight_mean < MIN_LOAD_SHARE * asked:
         problems.append(f"{summary.in_flight_mean:.2f} requests were in flight on average, the load asks for {asked:g}")
-    held = _engine_share(result, counters)
-    if not summary.failed and held is not None and held < MIN_ENGINE_SHARE:
+    held = _at_full_load(counters.queue_time_s + counters.inference_time_s, summary, result)
+    if not summary.failed and held is not None and held < MIN_ENGINE_SHARE * (summary.in_flight_mean or 0):
         problems.append(
-            f"the engine held {counters.mean_in_engine:.2f} requests on average, {held:.0%} of what the client sent"
+            f"the engine held {held:.2f} requests on average, the client had {summary.in_flight_mean:.2f} in flight"
         )
     return problems
 
 
-def _engine_share(result: ReplayResult, counters: EngineMetrics) -> float | None:
-    """Request-seconds that the engine counted, waiting or running, over those of the client.
+def _at_full_load(engine_s: float, summary: ReplayMetrics, result: ReplayResult) -> float | None:
+    """Mean number of requests in a state of the engine while the load was at its full; None when nothing finished.
 
-    Both sums run over whole requests, so ramp-up and ramp-down do not matter (Little's law on both sides).
+    Little's law on both sides: request-seconds by the engine's clock over those by the client's are the share of the
+    requests in flight that were in that state. Both sums run over whole requests, so ramp-up and ramp-down do not
+    matter.
+
+    Args:
+        engine_s: Time that the requests spent in that state, summed.
+        summary: Has the client's mean at full load.
+        result: Has the client's request-seconds.
     """
     client_s = sum(o.e2e_s for o in result.outcomes if o.error is None and o.e2e_s is not None)
-    return (counters.queue_time_s + counters.inference_time_s) / client_s if client_s else None
+    return summary.in_flight_mean * engine_s / client_s if client_s and summary.in_flight_mean else None
 
 
-def _metrics(summary: ReplayMetrics, counters: EngineMetrics) -> dict[str, float]:
+def _metrics(summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResult) -> dict[str, float]:
     """Flat metrics with units in their names; what was not measured is absent."""
     values: dict[str, float | None] = {
         "output_tok_s": summary.output_tok_s,
@@ -147,7 +154,8 @@ def _metrics(summary: ReplayMetrics, counters: EngineMetrics) -> dict[str, float
         "goodput_rate": summary.goodput_rate,
         "in_flight_mean": summary.in_flight_mean,
         "client_cpu_share": summary.client_cpu_share,
-        "running_mean": counters.mean_running,
+        "running_mean": _at_full_load(counters.inference_time_s, summary, result),
+        "waiting_mean": _at_full_load(counters.queue_time_s, summary, result),
         "acceptance_rate": counters.acceptance_rate,
         "acceptance_length": counters.acceptance_length,
         "prefix_hit_rate": counters.prefix_hit_rate,

@@ -9,7 +9,7 @@ from workloads.load import Load, parse_loads
 from workloads.metrics import BlockMetrics, Distribution, ReplayMetrics, summarise
 from workloads.outcome import RequestOutcome
 from workloads.profile import Block, Profile, split_profiles
-from workloads.read import read_workload
+from workloads.read import RequestStream, read_workload, stream_requests
 from workloads.replay import ReplayResult, replay
 from workloads.request import Recorded, RejectedLine, Request, Workload
 from workloads.summary import ProfileSummary, Quantiles
@@ -31,6 +31,7 @@ __all__ = [
     "ReplayResult",
     "Request",
     "RequestOutcome",
+    "RequestStream",
     "Target",
     "Workload",
     "WorkloadError",
@@ -40,5 +41,6 @@ __all__ = [
     "read_workload",
     "replay",
     "split_profiles",
+    "stream_requests",
     "summarise",
 ]

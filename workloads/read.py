@@ -1,38 +1,28 @@
-"""Reading a workload file: bytes to lines to records, records to requests by a format, and the rules between lines.
+"""Reading a workload file: records to requests by a format, and the rules that hold between requests.
 
-A bad line is left out, counted and reported; too many of them stop the reading. One pass, so that the file may be a
-pipe. What a record means is the formats' business.
+A bad record is left out, counted and reported; too many of them stop the reading. One pass, so that the file may be a
+pipe. How bytes become records and what a record means is in `formats/`.
 """
 
-import hashlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
-
-import orjson
 
 from workloads.errors import LineError, WorkloadError, WorkloadFileError, WorkloadFormatError
-from workloads.formats import FORMATS, Format
+from workloads.formats import FORMATS, Format, Reading
+from workloads.formats.clock import TIME_UNITS, settle
+from workloads.formats.format import DEFAULT_VOCAB_SIZE
+from workloads.formats.framing import Framing, Parsed, records, tell_framing
+from workloads.formats.source import BROKEN_PACKING, DigestingFile, open_text
 from workloads.request import RejectedLine, Request, Workload
 
 SNIFFED_RECORDS = 20
-"""Records looked at to tell the format."""
+"""Records looked at to tell the format and the unit of its times."""
 
 LISTED_REASONS = 5
 """Bad lines quoted when there are too many."""
-
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"PAR1": "parquet"}
-_BOM = b"\xef\xbb\xbf"
-
-Record = dict[str, Any]
-Parsed = tuple[int, Record | LineError]
-
-
-class _Digest(Protocol):
-    def update(self, data: bytes, /) -> None: ...
 
 
 def read_workload(
@@ -40,135 +30,205 @@ def read_workload(
     *,
     format: str | None = None,  # noqa: A002 - the word of the command line, and never the builtin here
     max_bad_share: float = 0.01,
+    time_unit: str | None = None,
+    vocab_size: int = DEFAULT_VOCAB_SIZE,
 ) -> Workload:
-    """Read recorded traffic.
+    """Read recorded traffic; arguments and errors are those of `stream_requests`."""
+    stream = stream_requests(
+        path, format=format, max_bad_share=max_bad_share, time_unit=time_unit, vocab_size=vocab_size
+    )
+    requests = tuple(stream)
+    return Workload(
+        name=stream.path.stem,
+        path=stream.path,
+        format=stream.format,
+        digest=stream.digest,
+        requests=requests,
+        rejected=tuple(stream.rejected),
+        notes=stream.notes,
+        unhonoured=stream.unhonoured,
+        text_bearing=stream.text_bearing,
+    )
+
+
+def stream_requests(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - as read_workload
+    max_bad_share: float = 0.01,
+    time_unit: str | None = None,
+    vocab_size: int = DEFAULT_VOCAB_SIZE,
+) -> "RequestStream":
+    """Read recorded traffic one request at a time.
 
     Args:
-        path: A file of one JSON object a line. Empty lines are skipped.
-        format: Name of its format; by default told from the records.
-        max_bad_share: Largest share of lines that may be bad, 0 to 1.
+        path: A file in one of the known formats, also packed with gzip or zstd.
+        format: Name of its format; by default told from its first records.
+        max_bad_share: Largest share of records that may be bad, 0 to 1; judged when the stream ends.
+        time_unit: Unit of its times, one of `TIME_UNITS`; by default told from its first records.
+        vocab_size: Token ids of prompts made from shapes stay below this.
 
     Raises:
         WorkloadFileError: if the file cannot be read, is empty or is not text.
-        WorkloadFormatError: if the format is unknown or not recognised, no line is good, or too many are bad.
+        WorkloadFormatError: if the format or the unit of times is unknown or not clear, and, when the stream ends, if
+            no record is good or too many are bad.
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise WorkloadFormatError(f'format "{format}" is unknown; the known ones are {", ".join(FORMATS)}')
-    digest = hashlib.sha256()
+    if time_unit is not None and time_unit not in TIME_UNITS:
+        raise WorkloadFormatError(f'the time unit "{time_unit}" is unknown; it is one of {", ".join(TIME_UNITS)}')
+    return _open(path, FORMATS[format] if format else None, max_bad_share, time_unit, vocab_size)
+
+
+def _open(
+    path: Path, asked: Format | None, max_bad_share: float, time_unit: str | None, vocab_size: int
+) -> "RequestStream":
     try:
-        with path.open("rb") as file:
-            _check_head(path, file.peek(4096))
-            records = _records(file, digest)
-            head = list(itertools.islice(records, SNIFFED_RECORDS))
-            reading = _Reading(FORMATS[format] if format else _recognise(path, head))
-            for line, record in itertools.chain(head, records):
-                reading.take(line, record)
+        file = DigestingFile(path.open("rb", buffering=0))
+        text = open_text(path, file)
+        framing = asked.framing if asked else tell_framing(text)
+        parsed = records(text, framing)
+        head = list(itertools.islice(parsed, SNIFFED_RECORDS))
     except OSError as error:
         raise _unreadable(path, error) from error
-    _check_share(path, reading, max_bad_share)
-    return Workload(
-        name=path.stem,
-        path=path,
-        format=reading.format.name,
-        digest=f"sha256:{digest.hexdigest()}",
-        requests=tuple(reading.requests),
-        rejected=tuple(reading.rejected),
-    )
+    known = asked or _recognise(path, framing, head)
+    good = [record for _, record in head if isinstance(record, dict)]
+    clock, note = settle(known.times(good), time_unit, str(path))
+    reading = Reading(clock=clock, vocab_size=vocab_size, notes=[note] if note else [])
+    return RequestStream(path, known, reading, _Source(file, itertools.chain(head, parsed)), max_bad_share)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An open file and its records."""
+
+    file: DigestingFile
+    records: Iterator[Parsed]
 
 
 @dataclass(slots=True)
-class _Reading:
-    """Requests so far, and the rules that hold between lines."""
+class _Rules:
+    """What must hold between requests, checked with what is known of the earlier ones."""
 
-    format: Format
-    requests: list[Request] = field(default_factory=list)
-    rejected: list[RejectedLine] = field(default_factory=list)
     line_of_id: dict[str, int] = field(default_factory=dict)
+    first: tuple[int, bool] | None = None
+    previous: tuple[int, float | None] = (0, None)
 
-    def take(self, line: int, record: Record | LineError) -> None:
-        """Account for one line: it becomes a request or a rejection."""
-        try:
-            if isinstance(record, LineError):
-                raise record
-            request = self.format.request(record, line)
-            self._check_against_others(request)
-        except LineError as error:
-            self.rejected.append(RejectedLine(line, str(error)))
-            return
-        self.requests.append(request)
-        self.line_of_id[request.id] = line
+    def check(self, request: Request) -> None:
+        """Compare a request with the good ones before it.
 
-    def _check_against_others(self, request: Request) -> None:
-        if request.id in self.line_of_id:
-            raise LineError(f'the id "{request.id}" is that of line {self.line_of_id[request.id]}; ids must differ')
-        if not self.requests:
-            return
-        first, previous = self.requests[0], self.requests[-1]
-        if (request.offset_s is None) != (first.offset_s is None):
-            has, other = ("no", "has one") if request.offset_s is None else ("a", "has none")
-            raise LineError(f"it has {has} timestamp while line {first.line} {other}; time all requests or none")
-        if request.offset_s is not None and previous.offset_s is not None and request.offset_s < previous.offset_s:
+        Raises:
+            LineError: if they do not go together.
+        """
+        line = self.line_of_id.get(request.id)
+        if line is not None:
+            raise LineError(f'the id "{request.id}" is that of line {line}; ids must differ')
+        offset_s = request.offset_s
+        if self.first is None:
+            self.first = (request.line, offset_s is not None)
+        elif self.first[1] != (offset_s is not None):
+            has, other = ("no", "has one") if offset_s is None else ("a", "has none")
+            raise LineError(f"it has {has} timestamp while line {self.first[0]} {other}; time all requests or none")
+        previous_line, previous_s = self.previous
+        if offset_s is not None and previous_s is not None and offset_s < previous_s:
             raise LineError(
-                f"its timestamp of {request.offset_s} s is before the {previous.offset_s} s of line {previous.line}; "
+                f"its timestamp of {offset_s} s is before the {previous_s} s of line {previous_line}; "
                 "sort the file by time"
             )
+        self.line_of_id[request.id] = request.line
+        self.previous = (request.line, offset_s)
 
 
-def _records(file: BinaryIO, digest: _Digest) -> Iterator[Parsed]:
-    """The file's records with their line numbers; a line that is none comes as the error that says so."""
-    for number, raw in enumerate(file, start=1):
-        digest.update(raw)
-        line = raw.removeprefix(_BOM) if number == 1 else raw
-        if line.isspace():
-            continue
+class RequestStream(Iterable[Request]):
+    """The requests of a file, one after the other and once, in memory that does not grow with their text.
+
+    `digest` is known when the stream has ended; `rejected`, `notes`, `unhonoured` and `text_bearing` are complete then.
+
+    Attributes:
+        path: Where the file is read.
+        rejected: Lines left out so far, in file order.
+        text_bearing: Whether all prompts so far are real text, so that acceptance means something.
+    """
+
+    def __init__(self, path: Path, known: Format, reading: Reading, source: _Source, max_bad_share: float) -> None:
+        self.path = path
+        self.rejected: list[RejectedLine] = []
+        self.text_bearing = True
+        self._format = known
+        self._reading = reading
+        self._source = source
+        self._max_bad_share = max_bad_share
+        self._requests = self._read()
+
+    def __iter__(self) -> Iterator[Request]:
+        return self._requests
+
+    @property
+    def format(self) -> str:
+        """Name of the format that the file is read as."""
+        return self._format.name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the file was understood, one sentence each."""
+        return tuple(self._reading.notes)
+
+    @property
+    def unhonoured(self) -> Mapping[str, int]:
+        """What records have and a replay cannot honour, by name, with the number of times it was met."""
+        return dict(self._reading.unhonoured)
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` over the bytes of the file, as far as it has been read."""
+        return self._source.file.digest
+
+    def _read(self) -> Iterator[Request]:
+        rules = _Rules()
+        good = 0
         try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            yield number, LineError(f"it is not valid JSON: {error.msg} at column {error.colno}")
-            continue
-        if isinstance(record, dict):
-            yield number, record
-        else:
-            yield number, LineError(f"it is a JSON {type(record).__name__}, not an object")
+            for line, record in self._source.records:
+                try:
+                    if isinstance(record, LineError):
+                        raise record
+                    for request in self._format.requests(record, line, self._reading):
+                        rules.check(request)
+                        good += 1
+                        yield request
+                except LineError as error:
+                    self.rejected.append(RejectedLine(line, str(error)))
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        except BROKEN_PACKING as error:
+            raise WorkloadFileError(f"{self.path} cannot be unpacked to its end: {error}; copy it again") from error
+        self._source.file.close()
+        self._check_share(good)
+
+    def _check_share(self, good: int) -> None:
+        bad = len(self.rejected)
+        total = bad + good
+        if good and bad <= self._max_bad_share * total:
+            return
+        listed = "".join(f"\n  {self.path}:{each.line}: {each.reason}" for each in self.rejected[:LISTED_REASONS])
+        more = f"\n  and {bad - LISTED_REASONS} more" if bad > LISTED_REASONS else ""
+        raise WorkloadFormatError(
+            f"{self.path}: {bad} of {total} lines are no usable {self.format} requests (allowed: "
+            f"{self._max_bad_share:.1%}); correct them or allow a larger share:{listed}{more}"
+        )
 
 
-def _recognise(path: Path, head: list[Parsed]) -> Format:
-    records = [record for _, record in head if isinstance(record, dict)]
+def _recognise(path: Path, framing: Framing, head: list[Parsed]) -> Format:
+    good = [record for _, record in head if isinstance(record, dict)]
     for known in FORMATS.values():
-        if known.recognises(records):
+        if known.framing == framing and known.recognises(good):
             return known
-    line, first = head[0]
-    if not records:
+    if framing == "json" and not good:
+        line, first = head[0] if head else (1, "it holds nothing")
         raise WorkloadFormatError(f"{path}:{line}: {first}; a workload has one JSON object a line")
+    what = "its text" if framing == "text" or not good else f"a record with the fields {', '.join(sorted(good[0]))}"
     raise WorkloadFormatError(
-        f"{path}: a record with the fields {', '.join(sorted(records[0]))} is in no known format; "
-        f"convert it to one of {', '.join(FORMATS)}"
-    )
-
-
-def _check_head(path: Path, head: bytes) -> None:
-    if not head.removeprefix(_BOM).strip():
-        raise WorkloadFileError(f"{path} is empty; record some traffic into it first")
-    for magic, name in _MAGIC.items():
-        if head.startswith(magic):
-            raise WorkloadFileError(f"{path} is a {name} file; unpack it to text of one JSON object a line")
-    if b"\0" in head:
-        raise WorkloadFileError(f"{path} is binary; a workload is UTF-8 text of one JSON object a line")
-    if head.lstrip().startswith(b"["):
-        raise WorkloadFileError(f"{path} is one JSON array; write one object a line, as by: jq -c '.[]'")
-
-
-def _check_share(path: Path, reading: _Reading, max_bad_share: float) -> None:
-    bad = len(reading.rejected)
-    total = bad + len(reading.requests)
-    if reading.requests and bad <= max_bad_share * total:
-        return
-    listed = "".join(f"\n  {path}:{each.line}: {each.reason}" for each in reading.rejected[:LISTED_REASONS])
-    more = f"\n  and {bad - LISTED_REASONS} more" if bad > LISTED_REASONS else ""
-    raise WorkloadFormatError(
-        f"{path}: {bad} of {total} lines are no usable {reading.format.name} requests (allowed: {max_bad_share:.1%}); "
-        f"correct them or allow a larger share:{listed}{more}"
+        f"{path}: {what} is in no known format; name it with --format or convert it to one of {', '.join(FORMATS)}"
     )
 
 

@@ -89,6 +89,10 @@ class Workload:
         digest: `sha256:<hex>` over the bytes of the file.
         requests: Usable requests in file order.
         rejected: Lines left out, in file order.
+        notes: How the file was understood, one sentence each, such as the unit of its times.
+        unhonoured: What records have and a replay cannot honour (model names, images, tool types), by name, with the
+            number of times it was met.
+        text_bearing: Whether prompts are real text, so that acceptance means something.
     """
 
     name: str
@@ -97,6 +101,9 @@ class Workload:
     digest: str
     requests: tuple[Request, ...]
     rejected: tuple[RejectedLine, ...] = ()
+    notes: tuple[str, ...] = ()
+    unhonoured: Mapping[str, int] = field(default_factory=dict)
+    text_bearing: bool = True
 
     @property
     def has_timestamps(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from workloads.errors import LineError
-from workloads.formats import Format
+from workloads.formats import Format, Reading
 from workloads.request import ENDPOINTS, Request
 
 
@@ -64,11 +64,16 @@ class FormatContract:
     def test_a_bad_record_is_refused_with_its_reason(self) -> None:
         for fragment, record in self.bad.items():
             try:
-                self.format.request(record, 7)
+                list(self.format.requests(record, 7, Reading()))
             except LineError as error:
                 assert fragment in str(error), f"the reason {str(error)!r} does not say {fragment!r}"
             else:
                 raise AssertionError(f"the record that should fail with {fragment!r} was accepted")
 
     def _requests(self) -> list[Request]:
-        return [self.format.request(record, line) for line, record in enumerate(self.good, start=1)]
+        reading = Reading()
+        return [
+            request
+            for line, record in enumerate(self.good, start=1)
+            for request in self.format.requests(record, line, reading)
+        ]

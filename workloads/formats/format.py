@@ -1,24 +1,66 @@
 """What a format of recorded traffic must be able to do. `workloads.testing.FormatContract` checks an implementation."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from workloads.formats.clock import Clock, RecordedTimes
+from workloads.formats.framing import Framing
 from workloads.request import Request
+
+DEFAULT_VOCAB_SIZE = 32_000
+"""Token ids below this exist in the vocabulary of nearly every model that is served."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is known while one file is read; formats note here what they cannot pass on.
+
+    Attributes:
+        clock: Turns recorded times into seconds since the first request.
+        vocab_size: Token ids of prompts made from shapes are below this.
+        unhonoured: What records have and a replay cannot honour, by name, with the number of times it was met.
+        notes: How the file was understood, one sentence each.
+        state: A format's own, kept from one record to the next.
+    """
+
+    clock: Clock = field(default_factory=Clock)
+    vocab_size: int = DEFAULT_VOCAB_SIZE
+    unhonoured: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, sentence: str) -> None:
+        """Say something once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
 
 class Format(Protocol):
-    """One way to write down requests, one JSON object a line."""
+    """One way to write down requests."""
 
     @property
     def name(self) -> str:
         """Short name, as given on the command line."""
 
+    @property
+    def framing(self) -> Framing:
+        """How records follow each other in a file."""
+
+    @property
+    def in_time_order(self) -> bool:
+        """Whether records come in the order of arrival; if not, all requests are held and sorted."""
+
     def recognises(self, records: Sequence[Mapping[str, Any]]) -> bool:
         """Whether these first records of a file look like this format, judged by fields that only it has."""
 
-    def request(self, record: Mapping[str, Any], line: int) -> Request:
-        """The request in a record.
+    def times(self, records: Sequence[Mapping[str, Any]]) -> RecordedTimes | None:
+        """The times in these first records, by which their unit is told; None if the format's times need no telling."""
+
+    def requests(self, record: Mapping[str, Any], line: int, reading: Reading) -> Iterable[Request]:
+        """The requests in a record: one, several (the turns of a conversation), or none (noted in `reading`).
 
         Raises:
-            LineError: if the record is no usable request; the message names field, value and what it must be.
+            LineError: if the record is not usable; the message names field, value and what it must be.
         """

@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workloads.errors import LineError
+from workloads.formats.format import Reading
+from workloads.formats.framing import Framing
 from workloads.request import Recorded, Request, check_body, endpoint_of
 
 
@@ -38,20 +40,26 @@ class NativeFormat:
     """Reads native records."""
 
     name = "native"
+    framing: Framing = "json"
+    in_time_order = True
 
     def recognises(self, records: Sequence[Mapping[str, Any]]) -> bool:
         """A body, without the fields that a batch file has beside it."""
         return any("body" in record and not record.keys() & {"custom_id", "method", "url"} for record in records)
 
-    def request(self, record: Mapping[str, Any], line: int) -> Request:
-        """See `Format.request`."""
+    def times(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """The unit is in the field's name."""
+
+    def requests(self, record: Mapping[str, Any], line: int, reading: Reading) -> tuple[Request, ...]:
+        """See `Format.requests`."""
+        del reading
         try:
             native = NativeRecord.model_validate(record)
         except ValidationError as error:
             raise LineError(_sentence(error)) from None
         endpoint = endpoint_of(native.body, native.endpoint)
         check_body(native.body)
-        return Request(
+        request = Request(
             id=native.id or f"line-{line}",
             offset_s=native.timestamp_s,
             endpoint=endpoint,
@@ -62,6 +70,7 @@ class NativeFormat:
             recorded=native.recorded,
             line=line,
         )
+        return (request,)
 
 
 def _sentence(error: ValidationError) -> str:

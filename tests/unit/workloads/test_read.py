@@ -102,10 +102,10 @@ def test_an_empty_file(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\x1f\x8b\x08\x00rest", "is a gzip file; unpack it"),
+        (b"\x1f\x8b\x08\x00rest", "cannot be unpacked: Compressed file ended"),
         (b"PAR1rest", "is a parquet file"),
         (b"abc\x00def", "is binary"),
-        (b'[{"body": {}}]', "is one JSON array; write one object a line"),
+        (b"BZh91AY", "is a bzip2 file"),
     ],
 )
 def test_a_file_of_another_kind(tmp_path: Path, content: bytes, reason: str) -> None:

@@ -44,6 +44,7 @@ class TuneConfig(BaseModel):
     tracking_uri: str | None = Field(default=None, description="MLflow tracking URI; None is <out>/mlflow.db")
     tracking: bool = Field(default=True, description="whether to log to MLflow")
     ready_timeout_s: float = Field(default=900, gt=0, description="limit for an engine start")
+    hang_timeout_s: float = Field(default=120, gt=0, description="silence after which a busy engine counts as hung")
     measure_timeout_s: float = Field(default=1800, gt=0, description="limit for one measurement")
     max_bad_share: float = Field(default=0.01, ge=0, le=1, description="share of unreadable workload lines tolerated")
 

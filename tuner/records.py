@@ -78,8 +78,8 @@ class TrialRecord(Strict):
     engine_version: str | None = Field(description="what the engine's /version said")
     seconds: dict[str, float] = Field(description="wall-clock seconds by activity")
     measurements: dict[str, Measurement] = Field(description="by condition")
-    applied: dict[str, str] = Field(
-        default_factory=dict, description="knobs whose effective value differs from the asked one"
+    applied: dict[str, Scalar] = Field(
+        default_factory=dict, description="settings whose effective value differs from the asked one"
     )
 
     @property
@@ -90,6 +90,11 @@ class TrialRecord(Strict):
     def values(self) -> dict[str, Scalar]:
         """Knob values of the serve config."""
         return self.plan.serve_config.values
+
+    def effective(self) -> dict[str, Scalar]:
+        """Knob values that the engine really used: what was measured belongs to these."""
+        asked = self.values()
+        return {**asked, **{name: value for name, value in self.applied.items() if name in asked}}
 
 
 class Effect(Strict):

@@ -96,7 +96,9 @@ class Search:
         self, condition: str, record: TrialRecord, records: list[TrialRecord]
     ) -> optuna.trial.FrozenTrial | None:
         """A trial as one condition sees it; None when it teaches nothing about the configuration."""
-        params = self._params(record.values(), record.plan.temperature)
+        # What was measured belongs to the values in effect; where those lie outside the space, to the ones asked for.
+        params = self._params(record.effective(), record.plan.temperature)
+        params = params or self._params(record.values(), record.plan.temperature)
         if record.status == "failed" or record.plan.phase == "confirm" or params is None:
             return None
         measurement = record.measurements.get(condition)

@@ -6,22 +6,24 @@ classified: the configuration's fault teaches the search, the infrastructure's i
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners import Engine, EngineDied, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
-from search_spaces import Values
+from runners import Engine, EngineDied, EngineHung, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
+from search_spaces import Scalar
 from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
 from tuner.host import away_from_engine
 from tuner.measure import measure
 from tuner.plan import Plan
-from tuner.records import Failure, TrialPlan, TrialRecord
+from tuner.readback import Readings, read_back
+from tuner.records import Failure, Measurement, TrialPlan, TrialRecord
 from tuner.store import Store
 
 INFRASTRUCTURE_ATTEMPTS = 3
 SERVED_MODEL = "tuned"
+_START_LINES = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +66,23 @@ async def run_trial(bench: Bench, trial: TrialPlan, *, meanwhile: Awaitable[None
 
 async def _attempts(
     bench: Bench, trial: TrialPlan, meanwhile: Awaitable[None] | None
-) -> tuple[Failure | None, str | None, dict[str, str]]:
+) -> tuple[Failure | None, str | None, dict[str, Scalar]]:
     """Tries until the configuration is measured or at fault; returns failure, engine version, differing knobs."""
-    failure, version, applied = None, None, {}
+    failure: Failure | None = None
+    version: str | None = None
+    applied: dict[str, Scalar] = {}
     for attempt in range(INFRASTRUCTURE_ATTEMPTS):
         work, meanwhile = meanwhile, None
         try:
             async with _running_engine(bench, trial, work) as engine:
-                asked = bench.plan.space.alive(trial.serve_config.values)
-                version, applied = engine.version, _differences(asked, engine.info)
+                version, applied = engine.version, await _read_back(bench, trial, engine)
                 with away_from_engine(bench.plan.space.facts.device):
                     await _measure_missing(bench, trial, engine)
         except LaunchFailure as error:
             failure = Failure(kind=error.kind, message=error.message, infrastructure=error.infrastructure)
         except EngineDied as error:
             failure = Failure(kind=error.kind, message=error.message, infrastructure=False)
-        except (EngineUnreachable, MetricsError) as error:
+        except (EngineHung, EngineUnreachable, MetricsError) as error:
             failure = Failure(kind="hung", message=str(error), infrastructure=False)
         else:
             return None, version, applied
@@ -114,7 +117,10 @@ async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[N
                 bench.phase(None)
                 if work is not None:
                     await work
-        bench.say(f"    engine ready after {engine.start_s:.0f} s (vLLM {engine.version})")
+        phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in engine.phases_s.items() if seconds >= 1)
+        bench.say(
+            f"    engine ready after {engine.start_s:.0f} s (vLLM {engine.version}){f': {phases}' if phases else ''}"
+        )
         try:
             yield engine
         finally:
@@ -152,24 +158,17 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
         if condition.key not in trial.conditions or condition.key in done:
             continue
         blocks = plan.held_out_blocks if held_out else plan.search_blocks
-        try:
-            measurement = await measure(
-                engine,
-                condition,
-                blocks[condition.profile],
-                part="held_out" if held_out else "search",
-                temperature=condition.temperature if trial.temperature is None else trial.temperature,
-                slos=plan.slos,
-                timeout_s=plan.config.measure_timeout_s,
-                breakdown=bench.breakdown,
-            )
-        except EngineUnreachable:
-            reason = engine.died()
-            if reason is not None:
-                raise EngineDied(reason, log_tail=engine.log_tail()) from None
-            raise
-        if (reason := engine.died()) is not None:
-            raise EngineDied(reason, log_tail=engine.log_tail())
+        measuring = measure(
+            engine,
+            condition,
+            blocks[condition.profile],
+            part="held_out" if held_out else "search",
+            temperature=condition.temperature if trial.temperature is None else trial.temperature,
+            slos=plan.slos,
+            timeout_s=plan.config.measure_timeout_s,
+            breakdown=bench.breakdown,
+        )
+        measurement = await _watched(engine, measuring, silence_s=plan.config.hang_timeout_s)
         store.write_measurement(trial.number, measurement)
         value = measurement.metrics.get(plan.objective.metric)
         shown = "not measured" if value is None else f"{value:.4g} {plan.objective.unit}"
@@ -177,30 +176,30 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
         bench.say(f"    {condition.key}: {shown} in {measurement.replay_s:.1f} s{note}")
 
 
-def _differences(asked: Values, info: object) -> dict[str, str]:
-    """Knobs that the running engine reports with another value than asked for; dead ones are not asked for."""
-    effective = effective_knobs(info)
-    return {
-        name: str(effective[name])
-        for name, value in asked.items()
-        if value is not None and name in effective and effective[name] != value
-    }
+async def _watched(engine: Engine, measuring: Coroutine[None, None, Measurement], *, silence_s: float) -> Measurement:
+    """The measurement, unless the engine dies or hangs before it is done."""
+    replaying = asyncio.create_task(measuring)
+    watching = asyncio.create_task(engine.watch(silence_s=silence_s))
+    try:
+        await asyncio.wait({replaying, watching}, return_when=asyncio.FIRST_COMPLETED)
+        # The last request may have broken off a moment before the death was noticed.
+        if watching.done() or engine.died() is not None:
+            await watching
+        return replaying.result()
+    finally:
+        for task in (replaying, watching):
+            task.cancel()
+        await asyncio.gather(replaying, watching, return_exceptions=True)
 
 
-def effective_knobs(info: object) -> dict[str, object]:
-    """Knob values that /server_info reports, under the tuner's names; absent where it does not say."""
-    config = info.get("vllm_config", info) if isinstance(info, dict) else {}
-    if not isinstance(config, dict):
-        return {}
-    cache, scheduler = config.get("cache_config") or {}, config.get("scheduler_config") or {}
-    speculative = config.get("speculative_config") or {}
-    found = {
-        "kv_block_size": cache.get("block_size"),
-        "prefix_caching": cache.get("enable_prefix_caching"),
-        "max_num_seqs": scheduler.get("max_num_seqs"),
-        "max_num_batched_tokens": scheduler.get("max_num_batched_tokens"),
-        "method": speculative.get("method") or "none",
-        "num_speculative_tokens": speculative.get("num_speculative_tokens"),
-        "disable_eagle_block_drop": speculative.get("disable_eagle_block_drop"),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+async def _read_back(bench: Bench, trial: TrialPlan, engine: Engine) -> dict[str, Scalar]:
+    """What the engine uses instead of what it was asked for, said once per launch."""
+    space = bench.plan.space
+    readings = Readings(
+        info=engine.info, cache_config=(await engine.scrape()).cache_config, log=engine.log_tail(_START_LINES)
+    )
+    applied = read_back(trial.serve_config, space.alive(trial.serve_config.values), space.knobs, readings)
+    for name, value in applied.items():
+        asked = trial.serve_config.values.get(name, trial.serve_config.fixed_args.get(name))
+        bench.say(f"    {name}: the engine uses {value}{'' if asked is None else f' instead of {asked}'}")
+    return applied

@@ -52,6 +52,7 @@ class StudyOptions:
     )
     no_tracking: Annotated[bool, Parameter(help="Do not log to MLflow.")] = False
     ready_timeout: Annotated[str, Parameter(help="Limit for an engine start.")] = "15m"
+    hang_timeout: Annotated[str, Parameter(help="Silence after which a busy engine counts as hung.")] = "2m"
     max_bad_share: Annotated[float, Parameter(help="Share of unreadable workload lines that is tolerated.")] = 0.01
 
     def config(self) -> "TuneConfig":
@@ -93,5 +94,6 @@ class StudyOptions:
             tracking_uri=self.tracking_uri,
             tracking=not self.no_tracking,
             ready_timeout_s=parse_duration("--ready-timeout", self.ready_timeout),
+            hang_timeout_s=parse_duration("--hang-timeout", self.hang_timeout),
             max_bad_share=self.max_bad_share,
         )

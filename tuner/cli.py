@@ -35,6 +35,7 @@ def tune(
 
 
 COMMANDS = {
+    "record": "Record live traffic: a proxy in front of a running server that writes a workload file.",
     "resume": "Go on with a study that was stopped; nothing that was measured is measured again.",
     "inspect": "Show what is in a workload: profiles, lengths, arrivals, temperatures.",
     "list": "List the studies of a directory and how far each is.",

@@ -1,0 +1,90 @@
+"""A recording from its start to its end: writer, listening socket, signals, and what is said of it."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvloop
+from aiohttp import web
+
+from workloads.recorder.channel import Account, Channel
+from workloads.recorder.proxy import Proxy
+from workloads.recorder.redaction import what_it_is_worth
+from workloads.recorder.settings import RecordError, RecordSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The end of a recording.
+
+    Attributes:
+        account: What became of the exchanges.
+        notes: Sentences that whoever uses the files must know.
+    """
+
+    account: Account
+    notes: tuple[str, ...]
+
+
+def record(settings: RecordSettings, say: Callable[[str], None]) -> Recorded:
+    """Record until SIGINT or SIGTERM.
+
+    Args:
+        settings: What to do.
+        say: Gets sentences on how it goes; the first one is said when requests are taken.
+
+    Raises:
+        RecordError: it cannot start: the address, the file.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_record(settings, say))
+
+
+async def _record(settings: RecordSettings, say: Callable[[str], None]) -> Recorded:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    channel = await Channel.start(settings, say)
+    proxy = Proxy(settings, channel.send)
+    serving = web.AppRunner(
+        proxy.app(),
+        access_log=None,
+        handler_cancellation=True,
+        auto_decompress=False,
+        shutdown_timeout=settings.grace_s,
+    )
+    try:
+        await serving.setup()
+        await _listen(serving, settings)
+        host, port = serving.addresses[0][:2]
+        shown = f"[{host}]" if ":" in host else host
+        say(f"recording what passes from http://{shown}:{port} to {settings.root} into {settings.out}; Ctrl-C ends it")
+        await stop.wait()
+    finally:
+        proxy.stopping = True
+        await serving.cleanup()
+        await channel.close()
+    return Recorded(channel.account, tuple(_notes(settings, channel.account, proxy.unrecorded)))
+
+
+async def _listen(serving: web.AppRunner, settings: RecordSettings) -> None:
+    try:
+        await web.TCPSite(serving, settings.host, settings.port, reuse_address=True).start()
+    except OSError as error:
+        reason = "the address is in use" if "in use" in str(error) else str(error)
+        raise RecordError(
+            f"--listen {settings.host}:{settings.port}: {reason}; choose another address or stop what listens there"
+        ) from None
+
+
+def _notes(settings: RecordSettings, account: Account, unrecorded: int) -> list[str]:
+    notes = [f"{count} not stored: {reason}" for reason, count in sorted(account.left_out.items())]
+    if unrecorded:
+        notes.append(f"{unrecorded} not stored: the body is longer than 64 MiB")
+    if account.unwritten:
+        notes.append(f"{account.unwritten} lost: the file could not be written (see above)")
+    if account.dropped:
+        notes.append(f"{account.dropped} lost: the writer was behind or had ended (see above)")
+    worth = what_it_is_worth(settings.redact, account.replaced, account.replaced_share)
+    return [*notes, worth] if worth and account.stored else notes

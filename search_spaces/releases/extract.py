@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from search_spaces.checkpoint import METHOD_OF_WORD
 from search_spaces.releases.flags import ARGS, SPECULATIVE, functions, serve_flags, speculative_fields
 from search_spaces.releases.source import Hint, SourceTree, UnresolvedError
 
@@ -134,27 +135,11 @@ def _draft_architectures(source: SourceTree) -> dict[str, str]:
     for key, value in zip(registry.keys, registry.values, strict=True):
         name = str(source.value(module, key)) if key is not None else ""
         implementation = f"{name} {ast.unparse(value)}"
-        for word, method in _METHOD_OF_WORD.items():
+        for word, method in METHOD_OF_WORD.items():
             if word.lower() in implementation.lower():
                 methods[name] = method
                 break
     return methods
-
-
-# The first word that stands in the name of the architecture or of the class that implements it. DSpark comes first,
-# because some of its architectures begin with DFlash.
-_METHOD_OF_WORD = {
-    "DSpark": "dspark",
-    "DFlash": "dflash",
-    "LiLiCorr": "dflash",
-    "XPress": "dflash",
-    "Eagle3": "eagle3",
-    "PEagle": "eagle3",
-    "Eagle": "eagle",
-    "MTP": "mtp",
-    "Medusa": "medusa",
-    "MLPSpeculator": "mlp_speculator",
-}
 
 
 def _speculators_types(source: SourceTree) -> list[str]:

@@ -35,6 +35,112 @@ def test_a_dflash_draft_is_known_by_its_config(tmp_path: Path) -> None:
     ) == (True, False, 15, (1, 8), 128)
 
 
+SPECULATORS = {
+    "speculators_model_type": "dflash",
+    "speculators_config": {
+        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 7}],
+        "verifier": {"name_or_path": "Qwen/Qwen3-8B", "architectures": ["Qwen3ForCausalLM"]},
+    },
+    "transformer_layer_config": {"model_type": "qwen3", "hidden_size": 4096, "vocab_size": 151936},
+    "aux_hidden_state_layer_ids": [2, 18, 34],
+    "architectures": ["NamedForTrainingOnly"],
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "architecture", "method", "longest_k", "layers"),
+    [
+        pytest.param(
+            {"architectures": ["DFlashDraftModel"], "block_size": 16, "dflash_config": {"target_layer_ids": [1, 8]}},
+            *("DFlashDraftModel", "dflash", 15, (1, 8)),
+            id="z-lab DFlash",
+        ),
+        pytest.param(
+            {"architectures": ["DFlash2DraftModel"], "dflash_config": {"block_size": 8, "target_layer_ids": [5, 61]}},
+            *("DFlash2DraftModel", "dflash", 7, (5, 61)),
+            id="DFlash2",
+        ),
+        pytest.param(
+            {"architectures": ["Qwen3DSparkModel"], "block_size": 7, "target_layer_ids": [3]},
+            *("Qwen3DSparkModel", "dspark", 7, (3,)),
+            id="DSpark drafts from its anchor",
+        ),
+        pytest.param(
+            {"architectures": ["DSparkDraftModel"], "dspark_block_size": 5, "dspark_target_layer_ids": [3, 9]},
+            *("DSparkDraftModel", "dspark", 5, (3, 9)),
+            id="DeepSeek DSpark",
+        ),
+        pytest.param(
+            {"architectures": ["Qwen3XPressModel"], "block_size": 16},
+            *("Qwen3XPressModel", "dflash", 15, ()),
+            id="XPress is served as dflash",
+        ),
+        pytest.param(
+            {**SPECULATORS, "block_size": 16},
+            *("DFlashDraftModel", "dflash", 15, (1, 17, 33)),
+            id="Speculators DFlash",
+        ),
+        pytest.param(
+            {**SPECULATORS, "speculators_model_type": "dflash2"},
+            *("DFlash2DraftModel", "dflash", 7, (1, 17, 33)),
+            id="Speculators DFlash2 without a block size",
+        ),
+        pytest.param(
+            {**SPECULATORS, "speculators_model_type": "dspark", "block_size": 8},
+            *("Qwen3DSparkModel", "dspark", 7, (1, 17, 33)),
+            id="Speculators DSpark with a bonus anchor",
+        ),
+        pytest.param(
+            {**SPECULATORS, "speculators_model_type": "eagle3"},
+            *("Eagle3Qwen3ForCausalLM", "eagle3", 7, (1, 17, 33)),
+            id="Speculators EAGLE-3",
+        ),
+        pytest.param(
+            {"architectures": ["Qwen3ForCausalLM"], "num_nextn_predict_layers": 1},
+            *("Qwen3ForCausalLM", None, None, ()),
+            id="plain model",
+        ),
+    ],
+)
+def test_the_config_decides_the_method_and_the_longest_k_whatever_the_path_is_called(
+    tmp_path: Path,
+    *,
+    config: dict[str, Any],
+    architecture: str,
+    method: str | None,
+    longest_k: int | None,
+    layers: tuple[int, ...],
+) -> None:
+    draft = read_checkpoint(write(tmp_path / "eagle3-dspark-dflash-b16", json.dumps(config)))
+    assert draft.architectures == (architecture,)
+    assert (draft.draft_method, draft.max_speculative_tokens, draft.target_layer_ids) == (method, longest_k, layers)
+
+
+def test_a_speculators_draft_is_as_wide_as_its_layers_and_may_name_another_target_width(tmp_path: Path) -> None:
+    path = write(tmp_path / "m", json.dumps({**SPECULATORS, "target_hidden_size": 5120}))
+    draft = read_checkpoint(path)
+    assert (draft.hidden_size, draft.vocab_size, draft.target_hidden_size) == (4096, 151936, 5120)
+    target = draft.model_copy(update={"hidden_size": 5120, "num_hidden_layers": 34, "target_layer_ids": ()})
+    check_draft_fits(draft, target)
+    with pytest.raises(CheckpointError, match="hidden size 5120 against the target's 4096"):
+        check_draft_fits(draft, target.model_copy(update={"hidden_size": 4096}))
+
+
+@pytest.mark.parametrize("key", ["n_predict", "num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"])
+def test_prediction_layers_of_the_model_itself_are_found_under_every_name(tmp_path: Path, key: str) -> None:
+    config = {"architectures": ["X"], "text_config": {key: 2}}
+    assert read_checkpoint(write(tmp_path / "m", json.dumps(config))).n_predict == 2
+
+
+def test_a_plain_model_is_a_draft_only_where_that_is_asked_for(facts: Facts) -> None:
+    plain = facts.target.model_copy(update={"hidden_size": 64, "num_hidden_layers": 2})
+    with pytest.raises(CheckpointError, match="not a DFlash draft"):
+        check_draft_fits(plain, facts.target)
+    check_draft_fits(plain, facts.target, plain=True)
+    with pytest.raises(CheckpointError, match="vocabulary"):
+        check_draft_fits(plain.model_copy(update={"vocab_size": 1}), facts.target, plain=True)
+
+
 def test_a_multimodal_target_is_read_through_its_text_config(tmp_path: Path) -> None:
     config = {"architectures": ["X"], "text_config": {"hidden_size": 64, "num_hidden_layers": 3}}
     target = read_checkpoint(write(tmp_path / "m", json.dumps(config)))
@@ -65,6 +171,9 @@ def test_a_directory_without_config_is_told(tmp_path: Path) -> None:
         ("[]", "holds list instead of an object"),
         ('{"hidden_size": "128"}', "'hidden_size' is '128'; it must be an integer"),
         ('{"block_size": true}', "'block_size' is True; it must be an integer"),
+        ('{"architectures": "X"}', "'architectures' is 'X'; it must be a list"),
+        ('{"speculators_config": {}}', "'speculators_model_type' is None"),
+        ('{"dflash_config": {"target_layer_ids": ["1"]}}', "'target_layer_ids' is ['1']; it must be a list"),
     ],
 )
 def test_a_broken_config_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:

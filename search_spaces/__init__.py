@@ -2,11 +2,13 @@
 
 from search_spaces.checkpoint import Checkpoint, check_draft_fits, read_checkpoint
 from search_spaces.errors import CheckpointError, EngineArgumentError, SearchSpaceError, SpaceFileError
+from search_spaces.facts import Device, Facts, Gpu
+from search_spaces.geometry import Geometry, read_geometry
 from search_spaces.knobs import Knob, Scalar, Values
 from search_spaces.release import Release, known_releases, load_release
-from search_spaces.rules import Device, Facts
 from search_spaces.serve_config import Argument, ServeConfig, parse_engine_args
-from search_spaces.space import ResolvedSpace, SearchSpace, load_space, preset_names
+from search_spaces.space import ResolvedSpace, SearchSpace
+from search_spaces.space_files import load_space, preset_names
 
 __all__ = [
     "Argument",
@@ -15,6 +17,8 @@ __all__ = [
     "Device",
     "EngineArgumentError",
     "Facts",
+    "Geometry",
+    "Gpu",
     "Knob",
     "Release",
     "ResolvedSpace",
@@ -31,4 +35,5 @@ __all__ = [
     "parse_engine_args",
     "preset_names",
     "read_checkpoint",
+    "read_geometry",
 ]

@@ -1,120 +1,111 @@
 """Rules that refuse an impossible serve config before it costs an engine start.
 
-Each rule is one function from knob values and the plan's facts to a reason, or None. Add a rule by adding a function to
-RULES; nothing else knows their number.
+Each rule is one function from settings (see settings.py for their names) and the plan's facts to a reason, or None. Add
+a rule by adding a function here or in one of the modules for speculation, attention and memory, and an entry in RULES;
+nothing else knows their number. A rule that lacks a fact refuses nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
-from search_spaces.checkpoint import Checkpoint
-from search_spaces.knobs import Values
-from search_spaces.release import Release
+from search_spaces import attention_rules as attention
+from search_spaces import memory_rules as memory
+from search_spaces import speculation_rules as speculation
+from search_spaces.facts import Device, Facts, Gpu
+from search_spaces.limits import batch_limits, longest_sequence
+from search_spaces.settings import Settings, number
 
-Device = Literal["cpu", "gpu", "large_gpu"]
+__all__ = ["RULES", "Device", "Facts", "Gpu", "Rule", "refusal"]
 
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known before any launch."""
-
-    target: Checkpoint
-    draft: Checkpoint | None
-    release: Release
-    device: Device
+Rule = Callable[[Settings, Facts], str | None]
 
 
-Rule = Callable[[Values, Facts], str | None]
-
-
-def draft_block_holds_k(values: Values, facts: Facts) -> str | None:
-    """vLLM does not check K against the trained draft block; acceptance collapses silently (vllm#50012)."""
-    k = _k(values)
-    limit = facts.draft.max_speculative_tokens if facts.draft else None
-    if k and limit is not None and k > limit:
-        return f"num_speculative_tokens={k} is too long: the draft block of {limit + 1} allows at most {limit}"
-    return None
-
-
-def token_budget_holds_drafts(values: Values, facts: Facts) -> str | None:
-    """(K+1) x max_num_seqs must fit max_num_batched_tokens (vllm PR 53970)."""
-    k = _k(values)
-    if not k:
-        return None
-    seqs, budget = _limits(values, facts)
-    if (k + 1) * seqs <= budget:
-        return None
-    effect = "crash" if facts.release.excess_draft_tokens == "crash" else "silently run fewer requests at once"
-    return (
-        f"(num_speculative_tokens + 1) x max_num_seqs = {(k + 1) * seqs} exceeds max_num_batched_tokens={budget}: "
-        f"vLLM {facts.release.version} would {effect}"
-    )
-
-
-def method_needs_draft(values: Values, facts: Facts) -> str | None:
-    """DFlash needs a draft model."""
-    if values.get("method") == "dflash" and facts.draft is None:
-        return "method=dflash needs a draft model; give --draft"
-    return None
-
-
-def method_exists(values: Values, facts: Facts) -> str | None:
-    """The release must know the method."""
-    method = values.get("method")
-    if method not in (None, "none") and method not in facts.release.methods:
-        known = ", ".join(facts.release.methods)
-        return f"vLLM {facts.release.version} has no speculative method {method!r}; it knows {known}"
-    return None
-
-
-def runner_exists(values: Values, facts: Facts) -> str | None:
-    """DFlash2 heads need model runner V2, which needs a GPU."""
-    if values.get("method") == "dflash" and facts.draft and facts.draft.needs_v2_runner and facts.device == "cpu":
-        return "a DFlash2 draft needs vLLM's model runner V2, which does not run on a CPU"
-    return None
-
-
-def kv_block_size_is_aligned(values: Values, facts: Facts) -> str | None:
-    """Attention backends take KV blocks in multiples of a device-specific size."""
-    size = values.get("kv_block_size")
-    multiple = facts.release.defaults[facts.device].kv_block_multiple
-    if isinstance(size, int) and size % multiple:
-        return f"kv_block_size={size} is not a multiple of {multiple}, the unit of the attention kernels on this device"
-    return None
-
-
-def budget_holds_one_step(values: Values, facts: Facts) -> str | None:
-    """vLLM refuses a token budget below max_num_seqs."""
-    seqs, budget = _limits(values, facts)
+def budget_holds_one_step(settings: Settings, facts: Facts) -> str | None:
+    """vLLM refuses a token budget below max_num_seqs (`SchedulerConfig.verify_max_model_len`)."""
+    seqs, budget = batch_limits(settings, facts)
     if budget < seqs:
         return f"max_num_batched_tokens={budget} is less than max_num_seqs={seqs}"
     return None
 
 
+def whole_prompts_fit_the_budget(settings: Settings, facts: Facts) -> str | None:
+    """Without chunked prefill a prompt must fit one step (`SchedulerConfig.verify_max_model_len`)."""
+    longest = longest_sequence(settings, facts)
+    if settings.get("chunked_prefill") is not False or longest is None:
+        return None
+    _, budget = batch_limits(settings, facts)
+    if budget < longest:
+        return f"chunked_prefill=False needs max_num_batched_tokens of at least max_model_len={longest}; it is {budget}"
+    return None
+
+
+def prefill_threshold_is_below_the_longest(settings: Settings, facts: Facts) -> str | None:
+    """vLLM refuses a threshold above max_model_len (`SchedulerConfig.verify_max_model_len`)."""
+    threshold, longest = number(settings, "long_prefill_token_threshold"), longest_sequence(settings, facts)
+    if threshold and longest and threshold > longest:
+        return f"long_prefill_token_threshold={threshold} is above max_model_len={longest}"
+    return None
+
+
+def prefill_threshold_changes_a_step(settings: Settings, facts: Facts) -> str | None:
+    """A threshold of a whole step's budget or more never shortens a prefill: the same engine as without it."""
+    threshold = number(settings, "long_prefill_token_threshold")
+    _, budget = batch_limits(settings, facts)
+    if threshold and threshold >= budget:
+        return f"long_prefill_token_threshold={threshold} changes nothing: a step takes {budget} tokens at most"
+    return None
+
+
+def graphs_are_not_switched_off(settings: Settings, facts: Facts) -> str | None:
+    """With --enforce-eager no CUDA graph is captured, so settings of graphs change nothing."""
+    del facts
+    graphs = ("cudagraph_mode", "max_cudagraph_capture_size", "cudagraph_capture_sizes")
+    named = [name for name in graphs if settings.get(name) is not None]
+    if settings.get("enforce_eager") is True and named:
+        return f"{named[0]}={settings[named[0]]} changes nothing: --enforce-eager captures no CUDA graphs"
+    return None
+
+
+def capture_sizes_are_given_once(settings: Settings, facts: Facts) -> str | None:
+    """A list of capture sizes and a largest size contradict each other unless they agree (`_set_cudagraph_sizes`)."""
+    del facts
+    listed, largest = settings.get("cudagraph_capture_sizes"), number(settings, "max_cudagraph_capture_size")
+    if isinstance(listed, str) and largest is not None and int(listed.rpartition(",")[2]) != largest:
+        return f"max_cudagraph_capture_size={largest} contradicts cudagraph_capture_sizes={listed}"
+    return None
+
+
 RULES: tuple[Rule, ...] = (
-    method_exists,
-    method_needs_draft,
-    runner_exists,
-    draft_block_holds_k,
-    token_budget_holds_drafts,
-    kv_block_size_is_aligned,
+    speculation.method_exists,
+    speculation.method_has_what_it_needs,
+    speculation.outputs_are_honest,
+    speculation.runner_exists,
+    speculation.draft_block_holds_k,
+    speculation.token_budget_holds_drafts,
+    speculation.lookup_range_is_a_range,
+    speculation.prediction_layers_divide_k,
+    speculation.schedule_speculates,
+    speculation.scheduling_fits_method,
+    speculation.greedy_reduction_is_greedy,
+    attention.backend_takes_kv_dtype,
+    attention.backend_runs_on_gpu,
+    attention.backend_takes_head_size,
+    attention.backend_sees_a_whole_block,
+    attention.kv_block_size_is_aligned,
+    attention.hybrid_block_is_what_it_says,
+    attention.recurrent_cache_is_cached,
     budget_holds_one_step,
+    whole_prompts_fit_the_budget,
+    prefill_threshold_is_below_the_longest,
+    prefill_threshold_changes_a_step,
+    graphs_are_not_switched_off,
+    capture_sizes_are_given_once,
+    memory.gpus_are_enough,
+    memory.heads_divide,
+    memory.weights_fit,
+    memory.one_request_fits,
 )
 
 
-def refusal(values: Values, facts: Facts) -> str | None:
-    """The first rule's reason against these values, or None when they may be launched."""
-    return next((reason for rule in RULES if (reason := rule(values, facts))), None)
-
-
-def _k(values: Values) -> int:
-    k = values.get("num_speculative_tokens")
-    return k if isinstance(k, int) and values.get("method") not in (None, "none") else 0
-
-
-def _limits(values: Values, facts: Facts) -> tuple[int, int]:
-    defaults = facts.release.defaults[facts.device]
-    seqs = values.get("max_num_seqs") or defaults.max_num_seqs
-    budget = values.get("max_num_batched_tokens") or defaults.max_num_batched_tokens
-    return int(seqs), int(budget)
+def refusal(settings: Settings, facts: Facts) -> str | None:
+    """The first rule's reason against these settings, or None when they may be launched."""
+    return next((reason for rule in RULES if (reason := rule(settings, facts))), None)

@@ -73,7 +73,8 @@ class ServeConfig(BaseModel):
         if method == "none":
             parts = ["no speculation"]
         else:
-            parts = [f"{method} K={self.identity.get('num_speculative_tokens')}"]
+            k = self.identity.get("num_speculative_tokens")
+            parts = [str(method) if k is None else f"{method} K={k}"]
         shown = (k for k in self.identity if k not in {"method", "num_speculative_tokens"})
         parts += [f"{name}={_short(self.identity[name])}" for name in shown]
         return ", ".join(parts)

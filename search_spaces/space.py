@@ -1,23 +1,24 @@
-"""Search spaces: knobs plus starting points, from a preset or a user's YAML, resolved for one model, draft and release.
+"""Search spaces: knobs plus starting points, resolved for one model, draft, release and set of GPUs.
 
-`load_space` reads the file; `SearchSpace.resolve` fixes what draft and release decide (the range of K, knobs that the
-release does not have); `ResolvedSpace` turns knob values into serve configs. Sampling is the trunk's business.
+`SearchSpace.resolve` keeps what is offered (offers.py) and fixes what the draft decides; `ResolvedSpace` turns knob
+values into serve configs. Files are space_files.py's business, sampling the trunk's.
 """
 
-import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from search_spaces import rules
+from search_spaces import methods, rules
 from search_spaces.errors import SpaceFileError
-from search_spaces.knobs import Knob, Scalar, Values
+from search_spaces.knobs import Knob, Scalar, Values, unsafe
+from search_spaces.limits import batch_limits
+from search_spaces.offers import offer
 from search_spaces.serve_config import Argument, ServeConfig
+from search_spaces.settings import catalogue, catalogue_knob, settings_of
+from search_spaces.speculation_rules import token_budget_holds_drafts
 
 
 class SearchSpace(BaseModel):
@@ -49,31 +50,60 @@ class SearchSpace(BaseModel):
             raise ValueError(f"{unknown[0]} names no knob; the knobs are {', '.join(self.knobs)}")
         return self
 
+    @model_validator(mode="after")
+    def _values_can_be_written(self) -> Self:
+        named = [("fixed", self.fixed), *((f"seeds.{i}", seed) for i, seed in enumerate(self.seeds))]
+        for where, values in named:
+            for name, value in values.items():
+                knob = self.knobs[name]
+                reason = unsafe(knob.speculative_key or "", [value])
+                if reason:
+                    raise ValueError(f"{where}.{name}: {reason}")
+                knob.written(value)
+        return self
+
     def resolve(
         self, facts: rules.Facts, *, fixed_args: Mapping[str, Argument], env: Mapping[str, str]
     ) -> "ResolvedSpace":
-        """Fixes everything that draft and release decide.
+        """Keeps what release, checkpoints and GPUs offer; what is left out is told with the reason.
 
         Raises:
-            SpaceFileError: K is open but the draft's block is unknown or too short for the range.
+            SpaceFileError: K is open but the draft's block is unknown or too short for the range, or somebody's own
+                knob names what the release does not have.
         """
-        limit = facts.draft.max_speculative_tokens if facts.draft else None
-        knobs = {}
-        for name, knob in self.knobs.items():
-            if knob.needs and not getattr(facts.release, knob.needs):
+        searched = self._methods(facts)
+        offers = {name: offer(name, knob, facts, searched) for name, knob in self.knobs.items()}
+        knobs = {name: found.knob for name, found in offers.items() if found.knob is not None}
+        fixed = {name: value for name, value in self.fixed.items() if name in knobs}
+        limit = methods.longest_k(facts) or methods.LONGEST_K_WITHOUT_BLOCK
+        symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, limit // 2)}
+        seeds = []
+        for seed in self.seeds:
+            method = seed.get("method")
+            if method not in (None, "none") and ("method" not in knobs or method not in knobs["method"].values()):
                 continue
-            if knob.when.get("method") and facts.draft is None:
-                continue
-            if name == "method" and facts.draft is None:
-                continue
-            knobs[name] = _resolve_range(name, knob, limit)
-        symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, (limit or 1) // 2)}
-        seeds = tuple(
-            {name: symbols.get(value, value) for name, value in {**seed, **self.fixed}.items() if name in knobs}
-            for seed in self.seeds
-            if facts.draft is not None or seed.get("method") in (None, "none")
+            point = {name: symbols.get(value, value) for name, value in {**seed, **fixed}.items() if name in knobs}
+            if point not in seeds:
+                seeds.append(point)
+        return ResolvedSpace(
+            name=self.name,
+            facts=facts,
+            knobs=knobs,
+            fixed=fixed,
+            seeds=tuple(seeds),
+            fixed_args=dict(fixed_args),
+            env=dict(env),
+            left_out={name: found.reason for name, found in offers.items() if found.reason},
         )
-        return ResolvedSpace(self.name, facts, knobs, dict(self.fixed), seeds, dict(fixed_args), dict(env))
+
+    def _methods(self, facts: rules.Facts) -> tuple[str, ...]:
+        """Speculative methods that the space can set here."""
+        knob = self.knobs.get("method")
+        found = offer("method", knob, facts, ()).knob if knob is not None else None
+        if found is None:
+            return ()
+        values = [self.fixed["method"]] if "method" in self.fixed else found.values()
+        return tuple(str(value) for value in values if value not in (None, "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +117,7 @@ class ResolvedSpace:
     seeds: tuple[dict[str, Scalar], ...]
     fixed_args: dict[str, Argument]
     env: dict[str, str]
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def tunable(self) -> dict[str, Knob]:
         """Knobs with more than one value; the others are dead and never sampled."""
@@ -104,15 +135,18 @@ class ResolvedSpace:
         return self.complete({"method": "none"} if "method" in self.knobs else {})
 
     def recipe(self) -> dict[str, Scalar] | None:
-        """The vendor's recipe: the longest K, prefix caching on, a token budget that holds every draft.
+        """The vendor's recipe: the draft's method at its longest K, prefix caching on, a budget that holds every draft.
 
-        None without a draft.
+        None without a draft whose method the space has.
         """
         if self.facts.draft is None or "num_speculative_tokens" not in self.knobs:
             return None
+        method = methods.draft_method(self.facts.draft, self.facts.release)
+        if "method" not in self.knobs or method not in self.knobs["method"].values():
+            return None
         values = {
-            "method": "dflash",
-            "num_speculative_tokens": self.facts.draft.max_speculative_tokens,
+            "method": method,
+            "num_speculative_tokens": methods.longest_k(self.facts) or max(self._lengths()),
             "prefix_caching": True,
             **self.fixed,
         }
@@ -121,11 +155,12 @@ class ResolvedSpace:
     def starting_point(self, values: Values) -> dict[str, Scalar]:
         """A point that is not left out for its token budget alone: the budget is raised until it holds every draft."""
         point = self.complete(values)
-        if "max_num_batched_tokens" not in values and rules.token_budget_holds_drafts(point, self.facts):
-            k, seqs = point.get("num_speculative_tokens"), point.get("max_num_seqs")
-            seqs = seqs or self.facts.release.defaults[self.facts.device].max_num_seqs
-            if isinstance(k, int) and isinstance(seqs, int):
-                point["max_num_batched_tokens"] = 1 << ((k + 1) * seqs - 1).bit_length()
+        settings = self.settings(point)
+        if "max_num_batched_tokens" in values or not token_budget_holds_drafts(settings, self.facts):
+            return point
+        k, (seqs, _) = point.get("num_speculative_tokens"), batch_limits(settings, self.facts)
+        if isinstance(k, int):
+            point["max_num_batched_tokens"] = 1 << ((k + 1) * seqs - 1).bit_length()
         return point
 
     def complete(self, values: Values) -> dict[str, Scalar]:
@@ -133,23 +168,42 @@ class ResolvedSpace:
         defaults = {name: knob.engine_default for name, knob in self.knobs.items()}
         return {**defaults, **self.fixed, **values}
 
+    def settings(self, values: Values) -> dict[str, Any]:
+        """Values and fixed arguments under the names that rules use."""
+        return settings_of(values, self.knobs, self.fixed_args)
+
     def refusal(self, values: Values) -> str | None:
         """Why these values cannot be launched, or None."""
-        return rules.refusal(values, self.facts)
+        return rules.refusal(self.settings(values), self.facts)
 
-    def refused(self, limit: int = 200_000) -> dict[str, tuple[int, str]]:
+    def refused(self, limit: int = 20_000) -> dict[str, tuple[int, str]]:
         """How many combinations each rule refuses, with one reason as an example; looks at `limit` of them at most."""
-        tunable = self.tunable()
         found: dict[str, tuple[int, str]] = {}
-        combinations = itertools.product(*(knob.values() for knob in tunable.values()))
-        for combination in itertools.islice(combinations, limit):
-            values = self.complete(dict(zip(tunable, combination, strict=True)))
+        for values in self.combinations(limit):
+            settings = self.settings(values)
             for rule in rules.RULES:
-                reason = rule(values, self.facts)
+                reason = rule(settings, self.facts)
                 if reason:
                     found[rule.__name__] = (found.get(rule.__name__, (0, reason))[0] + 1, reason)
                     break
         return found
+
+    def combinations(self, limit: int) -> Iterator[dict[str, Scalar]]:
+        """All combinations of tunable values, or `limit` different ones spread over the whole space."""
+        tunable = {name: knob.values() for name, knob in self.tunable().items()}
+        total = self.size()
+        stride = 1
+        if total > limit:  # a step of the golden ratio meets every knob's values about equally often
+            stride = int(total * 0.6180339887) | 1
+            while math.gcd(stride, total) > 1:
+                stride += 2
+        for number in range(min(total, limit)):
+            index = number * stride % total
+            values: dict[str, Scalar] = {}
+            for name, choices in tunable.items():
+                index, position = divmod(index, len(choices))
+                values[name] = choices[position]
+            yield self.complete(values)
 
     def alive(self, values: Values) -> dict[str, Scalar]:
         """Values that reach the engine: neither dead nor left to it."""
@@ -163,17 +217,23 @@ class ResolvedSpace:
         """Builds the serve config; dead knobs, nulls and the engine's own defaults leave no trace in it."""
         complete = self.complete(values)
         alive = self.alive(complete)
-        identity = {n: v for n, v in alive.items() if n not in self.knobs or v != self.knobs[n].engine_default}
+        identity = {name: value for name, value in alive.items() if value != self._knob(name).engine_default}
         tuned: dict[str, Argument] = {}
         speculative: dict[str, Any] = {}
         for name, value in identity.items():
-            knob = self.knobs.get(name) or _knob_of_recipe(name)
+            knob = self._knob(name)
             if knob.speculative_key:
-                speculative[knob.speculative_key] = value
-            elif knob.flag and value is not None:
-                tuned[knob.flag] = value
-        if speculative.get("method", "none") != "none" and self.facts.draft is not None:
-            tuned["speculative-config"] = {**speculative, "model": self.facts.draft.path}
+                speculative[knob.speculative_key] = knob.written(value)
+            elif knob.flag and knob.json_key:
+                given = tuned.get(knob.flag, self.fixed_args.get(knob.flag))
+                tuned[knob.flag] = {**(given if isinstance(given, dict) else {}), knob.json_key: knob.written(value)}
+            elif knob.flag:
+                tuned[knob.flag] = knob.written(value)
+        method = methods.METHODS.get(str(speculative.get("method", "none")))
+        if method is not None:
+            if method.source == "draft" and self.facts.draft is not None:
+                speculative["model"] = self.facts.draft.path
+            tuned["speculative-config"] = speculative
         return ServeConfig(
             model=self.facts.target.path,
             values=complete,
@@ -183,99 +243,13 @@ class ResolvedSpace:
             identity=identity,
         )
 
+    def _knob(self, name: str) -> Knob:
+        """A starting point or a schedule may set a knob that the space does not tune: then the catalogue's."""
+        if name in self.knobs:
+            return self.knobs[name]
+        if name not in catalogue():
+            raise SpaceFileError(f"{name} is no knob of the space {self.name} nor of the catalogue")
+        return catalogue_knob(name)
 
-def preset_names() -> tuple[str, ...]:
-    """Names that `load_space` knows without a file."""
-    files = resources.files("search_spaces.presets").iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
-
-
-def load_space(name_or_path: str) -> SearchSpace:
-    """Loads a preset by name or a user's YAML by path.
-
-    Raises:
-        SpaceFileError: no such preset or file, or the content is not a search space.
-    """
-    return _parse(_read(name_or_path, ()), name_or_path)
-
-
-def _read(name_or_path: str, children: tuple[str, ...]) -> dict[str, Any]:
-    if name_or_path in children:
-        raise SpaceFileError(f"{children[0]}: extends itself ({' -> '.join((*children, name_or_path))})")
-    if name_or_path in preset_names():
-        text = resources.files("search_spaces.presets").joinpath(f"{name_or_path}.yaml").read_text(encoding="utf-8")
-    else:
-        path = Path(name_or_path)
-        if not path.is_file():
-            raise SpaceFileError(
-                f"search space {name_or_path!r}: no such file, and not one of the presets {', '.join(preset_names())}"
-            )
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SpaceFileError(f"{name_or_path}: cannot be read ({error})") from error
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpaceFileError(f"{name_or_path}: not valid YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(document, dict):
-        raise SpaceFileError(f"{name_or_path}: must be a mapping with name and knobs, not {type(document).__name__}")
-    return _inherit(document, (*children, name_or_path))
-
-
-def _inherit(document: dict[str, Any], children: tuple[str, ...]) -> dict[str, Any]:
-    """Merges the parent's knobs under the child's; `remove: true` drops one and what was inherited about it."""
-    parent_name = document.pop("extends", None)
-    knobs = document.get("knobs") or {}
-    if not isinstance(knobs, dict) or not all(isinstance(changes, dict | None) for changes in knobs.values()):
-        raise SpaceFileError(f"{children[-1]}: knobs: must map names to mappings such as {{choices: [16, 32]}}")
-    parent = _read(str(parent_name), children) if parent_name else {"knobs": {}}
-    merged: dict[str, Any] = dict(parent["knobs"])
-    for name, changes in knobs.items():
-        changed = dict(changes or {})
-        if changed.pop("remove", False):
-            merged.pop(name, None)
-            parent = _without(name, parent)
-            continue
-        inherited = dict(merged.get(name, {}))
-        if "choices" in changed:
-            inherited.pop("low", None)
-            inherited.pop("high", None)
-        elif "low" in changed or "high" in changed:
-            inherited.pop("choices", None)
-        merged[name] = {**inherited, **changed}
-    return {**parent, **document, "knobs": merged}
-
-
-def _without(removed: str, parent: dict[str, Any]) -> dict[str, Any]:
-    """A parent whose starting points no longer name a knob that its child removed."""
-    seeds = [{name: value for name, value in seed.items() if name != removed} for seed in parent.get("seeds", ())]
-    fixed = {name: value for name, value in parent.get("fixed", {}).items() if name != removed}
-    return {**parent, "seeds": seeds, "fixed": fixed}
-
-
-def _parse(document: dict[str, Any], source: str) -> SearchSpace:
-    try:
-        return SearchSpace.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "top level"
-        raise SpaceFileError(f"{source}: {where}: {first['msg']} (got {first['input']!r:.80})") from error
-
-
-def _resolve_range(name: str, knob: Knob, limit: int | None) -> Knob:
-    if knob.high != "draft_block":
-        return knob
-    if limit is None:
-        raise SpaceFileError(
-            f"{name} has no upper end: the draft's config.json names no block_size; "
-            "set a number in the search space (knobs: {num_speculative_tokens: {low: 1, high: 7}})"
-        )
-    if knob.low is not None and knob.low > limit:
-        raise SpaceFileError(f"{name}: low is {knob.low}, but the draft's block allows {limit} at most; lower it")
-    return knob.model_copy(update={"high": limit})
-
-
-def _knob_of_recipe(name: str) -> Knob:
-    """The recipe may set a knob that the space does not tune; its flag is the preset's."""
-    return load_space("dflash").knobs[name]
+    def _lengths(self) -> list[int]:
+        return [value for value in self.knobs["num_speculative_tokens"].values() if isinstance(value, int)]

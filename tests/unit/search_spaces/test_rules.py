@@ -21,7 +21,7 @@ def dflash(k: int, **values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("refused", "allowed", "reason"),
     [
-        ({"method": "dspart"}, {"method": "dspark"}, "has no speculative method 'dspart'"),
+        ({"method": "ngrm"}, {"method": "ngram"}, "has no speculative method 'ngrm'"),
         (dflash(16, max_num_seqs=1), dflash(15, max_num_seqs=1), "draft block of 16 allows at most 15"),
         (dflash(15, max_num_seqs=129), dflash(15, max_num_seqs=128), "= 2064 exceeds max_num_batched_tokens=2048"),
         (

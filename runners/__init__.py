@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runners.errors import (
         EngineDied,
+        EngineHung,
         EngineNotStopped,
         EngineUnreachable,
         FailureKind,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Engine": "runners.spec",
     "EngineDied": "runners.errors",
+    "EngineHung": "runners.errors",
     "EngineMetrics": "runners.prometheus",
     "EngineNotStopped": "runners.errors",
     "EngineProcess": "runners.processes",
@@ -54,6 +56,7 @@ _MODULE_OF = {
 __all__ = [
     "Engine",
     "EngineDied",
+    "EngineHung",
     "EngineMetrics",
     "EngineNotStopped",
     "EngineProcess",

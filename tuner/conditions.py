@@ -66,9 +66,9 @@ def plan_conditions(profiles: tuple[Profile, ...], temperature: TemperaturePlan,
     except WorkloadError as error:
         raise UsageError(f"--load: {error}") from error
     timeless = [p.name for p in profiles if any(r.offset_s is None for r in p.requests)]
-    if timeless and any(one.kind == "recorded" for one in loads):
+    if timeless and any(one.kind == "recorded" or one.cv == "trace" or one.think for one in loads):
         raise UsageError(
-            f"--load recorded: profile {timeless[0]!r} has no timestamps; use --load concurrency=N or rate=R"
+            f"--load {load}: profile {timeless[0]!r} has no timestamps; use --load concurrency=N or rate=R"
         )
     conditions = []
     for profile in profiles:

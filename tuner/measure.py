@@ -17,17 +17,13 @@ from tuner.breakdown import REPLAY, WARM_UP, Breakdown
 from tuner.conditions import Condition
 from tuner.objective import Slo
 from tuner.records import BlockValue, Measurement
-from workloads import Block, ReplayMetrics, ReplayResult, Target, replay, summarise
+from workloads import Block, Load, ReplayMetrics, ReplayResult, Target, client_problems, flat_metrics, replay, summarise
 
 ATTEMPTS = 2
 WARM_UP_TOKENS = 32
-# Limits behind which the client, not the engine, is what was measured.
-MAX_LAG_S = 0.05
-MIN_LOAD_SHARE = 0.9
 # The engine sees a request later and drops it earlier than the client by HTTP and scheduling; below this share of the
 # client's request-seconds it did not hold the requests that the client had in flight.
 MIN_ENGINE_SHARE = 0.7
-MAX_FAILED_SHARE = 0.01
 
 
 async def measure(
@@ -40,6 +36,8 @@ async def measure(
     slos: Sequence[Slo],
     timeout_s: float,
     breakdown: Breakdown,
+    seed: int = 0,
+    client_processes: int = 1,
 ) -> Measurement:
     """Warms the engine up, replays the blocks and reads the counters.
 
@@ -60,6 +58,8 @@ async def measure(
                 condition.load,
                 temperature=temperature,
                 seed=None,  # recorded seeds are kept; others would change how the engine samples, and how fast
+                arrival_seed=seed,
+                client_processes=client_processes,
                 cache_salt=salt,
                 deadline_s=timeout_s,
                 keep_text=True,
@@ -89,7 +89,7 @@ async def _warm_up(target: Target, condition: Condition, blocks: Sequence[Block]
     width = int(condition.load.value) if condition.load.kind == "concurrency" else 4
     requests = list(itertools.islice(itertools.chain.from_iterable(b.requests for b in blocks), max(2, width)))
     short = tuple(dataclasses.replace(r, session=None, body={**r.body, **_output_limit(r.body)}) for r in requests)
-    load = dataclasses.replace(condition.load, kind="concurrency", value=float(max(1, width)))
+    load = Load("concurrency", float(max(1, width)))
     block = Block(profile=condition.profile, index=0, requests=short)
     await replay(target, [block], load, temperature=temperature, seed=None, cache_salt="warm-up")
 
@@ -101,20 +101,7 @@ def _output_limit(body: Mapping[str, object]) -> dict[str, int]:
 
 def _problems(condition: Condition, summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResult) -> list[str]:
     """Why the numbers may not be used; each a sentence with the figure."""
-    problems = []
-    if summary.failed > MAX_FAILED_SHARE * summary.requests:
-        classes = ", ".join(f"{name} x{count}" for name, count in summary.errors.items())
-        detail = next((o.error_detail for o in result.outcomes if o.error_detail), None)
-        problems.append(
-            f"{summary.failed} of {summary.requests} requests failed ({classes}{f': {detail}' if detail else ''})"
-        )
-    if summary.loop_lag_s and summary.loop_lag_s.p99 > MAX_LAG_S:
-        problems.append(f"the client was starved: its event loop was {summary.loop_lag_s.p99 * 1000:.0f} ms late (p99)")
-    if condition.load.is_open_loop and summary.send_lag_s and summary.send_lag_s.p99 > MAX_LAG_S:
-        problems.append(f"the client sent late: {summary.send_lag_s.p99 * 1000:.0f} ms after the schedule (p99)")
-    asked = condition.load.value if condition.load.kind == "concurrency" else None
-    if asked and summary.in_flight_mean is not None and summary.in_flight_mean < MIN_LOAD_SHARE * asked:
-        problems.append(f"{summary.in_flight_mean:.2f} requests were in flight on average, the load asks for {asked:g}")
+    problems = client_problems(summary, condition.load, result.outcomes)
     held = _at_full_load(counters.queue_time_s + counters.inference_time_s, summary, result)
     if not summary.failed and held is not None and held < MIN_ENGINE_SHARE * (summary.in_flight_mean or 0):
         problems.append(
@@ -142,18 +129,6 @@ def _at_full_load(engine_s: float, summary: ReplayMetrics, result: ReplayResult)
 def _metrics(summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResult) -> dict[str, float]:
     """Flat metrics with units in their names; what was not measured is absent."""
     values: dict[str, float | None] = {
-        "output_tok_s": summary.output_tok_s,
-        "request_rate": summary.request_rate,
-        "requests": summary.requests,
-        "failed": summary.failed,
-        "prompt_tokens": summary.prompt_tokens,
-        "completion_tokens": summary.completion_tokens,
-        "cached_tokens": summary.cached_tokens,
-        "tokens_per_chunk": summary.tokens_per_chunk,
-        "goodput_share": summary.goodput_share,
-        "goodput_rate": summary.goodput_rate,
-        "in_flight_mean": summary.in_flight_mean,
-        "client_cpu_share": summary.client_cpu_share,
         "running_mean": _at_full_load(counters.inference_time_s, summary, result),
         "waiting_mean": _at_full_load(counters.queue_time_s, summary, result),
         "acceptance_rate": counters.acceptance_rate,
@@ -162,14 +137,9 @@ def _metrics(summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResu
         "preemptions": counters.preemptions,
         "drafts": counters.drafts or None,
     }
-    for name in ("ttft_s", "tpot_s", "chunk_gap_s", "e2e_s", "e2e_scheduled_s", "send_lag_s", "loop_lag_s"):
-        distribution = getattr(summary, name)
-        if distribution is not None:
-            for statistic in ("mean", "p50", "p90", "p99"):
-                values[f"{name.removesuffix('_s')}_{statistic}_s"] = getattr(distribution, statistic)
     for position, share in enumerate(counters.position_acceptance, start=1):
         values[f"accepted_at_{position:02d}"] = share
-    return {name: float(value) for name, value in values.items() if value is not None}
+    return flat_metrics(summary) | {name: float(value) for name, value in values.items() if value is not None}
 
 
 def _block_values(summary: ReplayMetrics) -> list[BlockValue]:

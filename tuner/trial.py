@@ -167,6 +167,8 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
             slos=plan.slos,
             timeout_s=plan.config.measure_timeout_s,
             breakdown=bench.breakdown,
+            seed=plan.config.seed,
+            client_processes=plan.config.client_processes,
         )
         measurement = await _watched(engine, measuring, silence_s=plan.config.hang_timeout_s)
         store.write_measurement(trial.number, measurement)

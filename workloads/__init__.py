@@ -5,6 +5,7 @@ modules below are free to change.
 """
 
 from workloads.errors import LoadError, ProfileError, WorkloadError, WorkloadFileError, WorkloadFormatError
+from workloads.flat import flat_metrics
 from workloads.load import Load, parse_loads
 from workloads.metrics import BlockMetrics, Distribution, ReplayMetrics, summarise
 from workloads.outcome import RequestOutcome
@@ -13,6 +14,7 @@ from workloads.read import RequestStream, read_workload, stream_requests
 from workloads.replay import ReplayResult, replay
 from workloads.request import Recorded, RejectedLine, Request, Workload
 from workloads.summary import ProfileSummary, Quantiles
+from workloads.validity import client_problems
 from workloads.wire import Target
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "WorkloadError",
     "WorkloadFileError",
     "WorkloadFormatError",
+    "client_problems",
+    "flat_metrics",
     "parse_loads",
     "read_workload",
     "replay",

@@ -80,6 +80,7 @@ class ReplayMetrics:
         requests: All requests; `completed + failed`.
         completed: Those without an error.
         failed: Those with one, abandoned ones included.
+        sent: Those that the client began to send; the rest were abandoned before.
         errors: Failed requests by class.
         duration_s: From the start to the end of the last request.
         window_s: Length of the union of the block windows.
@@ -110,6 +111,7 @@ class ReplayMetrics:
     requests: int
     completed: int
     failed: int
+    sent: int
     errors: Mapping[str, int]
     duration_s: float
     window_s: float
@@ -158,6 +160,7 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
         requests=len(outcomes),
         completed=len(completed),
         failed=len(outcomes) - len(completed),
+        sent=sum(outcome.sent_s is not None for outcome in outcomes),
         errors=dict(Counter(outcome.error for outcome in outcomes if outcome.error is not None)),
         duration_s=result.duration_s,
         window_s=length_s,

@@ -16,6 +16,7 @@ Json = Annotated[bool, Parameter(help="Print JSON instead of tables.")]
 Debug = Annotated[bool, Parameter(help="Show the traceback of an error.")]
 WorkloadFile = Annotated[Path, Parameter(help="Recorded traffic: a JSONL file.")]
 MaxBadShare = Annotated[float, Parameter(help="Share of unreadable workload lines that is tolerated.")]
+ClientProcesses = Annotated[int, Parameter(help="Processes that the replay sends from; for loads beyond one core.")]
 
 
 def parse_duration(option: str, text: str) -> float:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.commands.options import OUT, Out, absolute_model, parse_duration, parse_env
+from tuner.commands.options import OUT, ClientProcesses, Out, absolute_model, parse_duration, parse_env
 
 if TYPE_CHECKING:
     from tuner.config import TuneConfig
@@ -33,7 +33,9 @@ class StudyOptions:
     baseline: Annotated[Path | None, Parameter(help="Your present serve config (YAML), the one to beat.")] = None
     objective: Annotated[str, Parameter(help="throughput, latency, or e.g. tpot_p50, e2e_p90.")] = "throughput"
     slo: Annotated[list[str] | None, Parameter(help="Limit such as ttft_p99=500ms; may be repeated.")] = None
-    load: Annotated[str, Parameter(help="recorded, recorded*2, concurrency=1,8 or rate=3.5.")] = "recorded"
+    load: Annotated[str, Parameter(help="recorded, recorded*2, concurrency=1,8, rate=3.5, rate=3.5:cv=2.")] = (
+        "recorded"
+    )
     temperature: Annotated[str, Parameter(help="recorded, a list such as 0,0.6, or search:LOW-HIGH.")] = "recorded"
     profile_by: Annotated[str, Parameter(help="What names a profile: route, model, session, tag:KEY, none.")] = "route"
     trials: Annotated[int, Parameter(help="Launches to search, baseline and recipe included.")] = 16
@@ -44,7 +46,8 @@ class StudyOptions:
     requests: Annotated[int | None, Parameter(help="Requests per measurement at most; all by default.")] = None
     held_out: Annotated[float, Parameter(help="Share of sessions kept for the confirmation.")] = 0.5
     confidence: Annotated[float, Parameter(help="Confidence level of intervals.")] = 0.95
-    seed: Annotated[int, Parameter(help="Seed of the search and of the split.")] = 0
+    seed: Annotated[int, Parameter(help="Seed of the search, the split and a rate's arrivals.")] = 0
+    client_processes: ClientProcesses = 1
     study: Annotated[str | None, Parameter(help="Name of the study; made from workload and time by default.")] = None
     out: Out = OUT
     tracking_uri: Annotated[str | None, Parameter(help="MLflow tracking URI; a SQLite file in --out by default.")] = (
@@ -89,6 +92,7 @@ class StudyOptions:
             held_out=self.held_out,
             confidence=self.confidence,
             seed=self.seed,
+            client_processes=self.client_processes,
             study=self.study or new_study_name(self.workload),
             out=self.out,
             tracking_uri=self.tracking_uri,

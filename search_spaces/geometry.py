@@ -50,7 +50,6 @@ class Geometry(BaseModel):
     latent_dim: int | None = Field(default=None, description="width of MLA's shared latent, rotary part included")
     dtype: str = Field(default="bfloat16", description="dtype of activations, and of the KV cache unless it is set")
     recurrent: RecurrentState | None = Field(default=None, description="state of the recurrent layers, where known")
-    mtp_layers: int = Field(default=0, description="layers for multi-token prediction in the checkpoint itself")
     max_model_len: int | None = Field(default=None, description="longest sequence that the config allows")
     weight_bytes: int | None = Field(default=None, description="bytes of all weight files")
 
@@ -82,9 +81,11 @@ def read_geometry(path: str) -> Geometry:
 
 
 def geometry_of(config: dict[str, Any]) -> Geometry:
-    """The shape that a config.json tells; a multimodal one is read through its text_config."""
-    nested = config.get("text_config")
-    text = {**config, **nested} if isinstance(nested, dict) else config
+    """The shape that a config.json tells; what is nested for multimodal models and Speculators drafts counts first."""
+    text = dict(config)
+    for part in ("text_config", "transformer_layer_config"):
+        nested = config.get(part)
+        text.update(nested if isinstance(nested, dict) else {})
     layers = _integer(text, "num_hidden_layers")
     full, window, recurrent = _layer_kinds(text, layers)
     query_heads = _integer(text, "num_attention_heads")
@@ -102,7 +103,6 @@ def geometry_of(config: dict[str, Any]) -> Geometry:
         latent_dim=None if latent is None else latent + (_integer(text, "qk_rope_head_dim") or 0),
         dtype=str(text.get("dtype") or text.get("torch_dtype") or "bfloat16"),
         recurrent=_recurrent_state(text) if recurrent else None,
-        mtp_layers=_integer(text, "num_nextn_predict_layers") or _integer(text, "mtp_num_hidden_layers") or 0,
         max_model_len=_integer(text, "max_position_embeddings"),
     )
 

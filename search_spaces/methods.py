@@ -9,7 +9,6 @@ from typing import Literal
 
 from search_spaces.checkpoint import Checkpoint
 from search_spaces.facts import Facts
-from search_spaces.release import Release
 
 LONGEST_K_WITHOUT_BLOCK = 8
 """Upper end of K where no draft block bounds it: a choice of ours, above twice the K of vLLM's recipes for MTP."""
@@ -46,33 +45,21 @@ METHODS: dict[str, Method] = {
 """Methods that a search may propose. Others of vLLM (custom classes, hidden-state extraction) are no tuning matter."""
 
 
-def draft_method(draft: Checkpoint, release: Release) -> str:
-    """The method that a draft's config.json is made for; a plain causal model is a `draft_model`.
-
-    vLLM asks its registry for `DFlash<architecture>` too (transformers_utils/configs/eagle.py), so either name counts.
-    """
-    names = [form for name in draft.architectures for form in (name, f"DFlash{name}")]
-    return next(
-        (release.draft_architectures[name] for name in names if name in release.draft_architectures), "draft_model"
-    )
+def draft_method(draft: Checkpoint) -> str:
+    """The method that a draft's config.json is made for; a plain causal model is a `draft_model`."""
+    return draft.draft_method or "draft_model"
 
 
-def is_block_draft(draft: Checkpoint, release: Release) -> bool:
+def is_block_draft(draft: Checkpoint) -> bool:
     """Whether the draft is trained for blocks of one length."""
-    method = METHODS.get(draft_method(draft, release))
+    method = METHODS.get(draft_method(draft))
     return method is not None and method.has_block
 
 
 def longest_k(facts: Facts) -> int | None:
-    """The largest K that the draft was trained for; None where nothing says.
-
-    DFlash spends one place of its block on the anchor token, DSpark predicts from it
-    (`SpeculativeConfig.max_num_new_slots_for_drafting`).
-    """
+    """The largest K that the draft was trained for; None where nothing says."""
     draft = facts.draft
-    if draft is None or draft.draft_block is None or not is_block_draft(draft, facts.release):
-        return None
-    return draft.draft_block if draft_method(draft, facts.release) == "dspark" else draft.max_speculative_tokens
+    return draft.max_speculative_tokens if draft is not None and is_block_draft(draft) else None
 
 
 def why_not(method: str, facts: Facts) -> str | None:
@@ -82,13 +69,16 @@ def why_not(method: str, facts: Facts) -> str | None:
         names = ", ".join(name for name in METHODS if name in release.methods)
         return f"vLLM {release.version} has no speculative method {method!r} that could be tuned; it has {names}"
     if known.source == "draft":
-        if facts.draft is None:
-            return f"method={method} needs a draft model; give --draft"
-        made_for = draft_method(facts.draft, facts.release)
-        if method != made_for:
-            return (
-                f"method={method} cannot use the draft {facts.draft.path}: its config.json makes it a {made_for} draft"
-            )
-    if known.source == "target" and not (facts.target_geometry and facts.target_geometry.mtp_layers):
+        return _why_not_draft(method, facts)
+    if known.source == "target" and not facts.target.n_predict:
         return f"method={method} needs prediction layers in the model itself, and {facts.target.path} has none"
     return None
+
+
+def _why_not_draft(method: str, facts: Facts) -> str | None:
+    if facts.draft is None:
+        return f"method={method} needs a draft model; give --draft"
+    made_for = draft_method(facts.draft)
+    if method != made_for:
+        return f"method={method} cannot use the draft {facts.draft.path}: its config.json makes it a {made_for} draft"
+    return None if method == "draft_model" else facts.release.draft_problem(facts.draft, on_cpu=False)

@@ -93,7 +93,7 @@ def _for_methods(knob: Knob, facts: Facts, searched: tuple[str, ...]) -> Knob:
 
 def _bounded(name: str, knob: Knob, facts: Facts) -> Knob:
     limit = methods.longest_k(facts)
-    if limit is None and facts.draft is not None and methods.is_block_draft(facts.draft, facts.release):
+    if limit is None and facts.draft is not None and methods.is_block_draft(facts.draft):
         raise SpaceFileError(
             f"{name} has no upper end: the draft's config.json names no block_size; "
             "set a number in the search space (knobs: {num_speculative_tokens: {low: 1, high: 7}})"

@@ -141,7 +141,7 @@ class ResolvedSpace:
         """
         if self.facts.draft is None or "num_speculative_tokens" not in self.knobs:
             return None
-        method = methods.draft_method(self.facts.draft, self.facts.release)
+        method = methods.draft_method(self.facts.draft)
         if "method" not in self.knobs or method not in self.knobs["method"].values():
             return None
         values = {

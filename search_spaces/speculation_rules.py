@@ -39,7 +39,7 @@ def runner_exists(settings: Settings, facts: Facts) -> str | None:
     if method in facts.release.v2_runner_only.methods:
         return f"method={method} needs vLLM's model runner V2, which does not run on a CPU"
     known = methods.METHODS.get(str(method))
-    if facts.draft is not None and known is not None and known.source == "draft":
+    if facts.draft is not None and known is not None and known.source == "draft" and method != "draft_model":
         return facts.release.draft_problem(facts.draft, on_cpu=True)
     return None
 
@@ -81,7 +81,7 @@ def lookup_range_is_a_range(settings: Settings, facts: Facts) -> str | None:
 
 def prediction_layers_divide_k(settings: Settings, facts: Facts) -> str | None:
     """MTP layers are used in turn, so K is a multiple of their number, or not above it (`SpeculativeConfig`)."""
-    layers = facts.target_geometry.mtp_layers if facts.target_geometry else 0
+    layers = facts.target.n_predict or 0
     k = draft_length(settings)
     if settings.get("method") == "mtp" and layers and k > layers and k % layers:
         return f"num_speculative_tokens={k} is not a multiple of the model's {layers} prediction layers"

@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runners.attached import AttachedRunner
+    from runners.container import ContainerRunner, reap_containers
     from runners.errors import (
         EngineDied,
         EngineHung,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from runners.supervised import StopReport
 
 _MODULE_OF = {
+    "AttachedRunner": "runners.attached",
+    "ContainerRunner": "runners.container",
     "Engine": "runners.spec",
     "EngineDied": "runners.errors",
     "EngineHung": "runners.errors",
@@ -50,10 +54,13 @@ _MODULE_OF = {
     "StopReport": "runners.supervised",
     "classify_failure": "runners.failures",
     "find_engines": "runners.processes",
+    "reap_containers": "runners.container",
     "reap_engines": "runners.processes",
 }
 
 __all__ = [
+    "AttachedRunner",
+    "ContainerRunner",
     "Engine",
     "EngineDied",
     "EngineHung",
@@ -74,6 +81,7 @@ __all__ = [
     "StopReport",
     "classify_failure",
     "find_engines",
+    "reap_containers",
     "reap_engines",
 ]
 

@@ -38,7 +38,7 @@ DEATH_NOTICE_S = 1.0
 # vLLM's own limit for its engine core, 600 s by default: it must not end a start that may take longer.
 ENGINE_LIMIT = "VLLM_ENGINE_READY_TIMEOUT_S"
 _REMOVED_FROM_ENV = ("PYTHONPATH", "PYTHONHOME", "VLLM_API_KEY")
-_ADDED_TO_ENV = {
+ADDED_TO_ENV = {
     "PYTHONSAFEPATH": "1",  # the current directory must not shadow the engine's modules
     "PYTHONUNBUFFERED": "1",  # the last words of an engine that dies
     "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache and /server_info
@@ -68,10 +68,9 @@ def command_line(argv: tuple[str, ...], port: int) -> tuple[str, ...]:
 async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> SupervisedProcess:
     """Start the engine under a supervisor, with a private environment and directories."""
     with host_faults(spec.workdir):
-        # Short, because the path of a Unix socket is limited to 107 bytes and vLLM puts its sockets here.
-        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+        scratch = new_scratch()
         env = {name: value for name, value in os.environ.items() if name not in _REMOVED_FROM_ENV}
-        env |= _ADDED_TO_ENV | {SCRATCH: str(scratch), ENGINE_LIMIT: str(math.ceil(spec.ready_timeout_s))}
+        env |= ADDED_TO_ENV | {SCRATCH: str(scratch), ENGINE_LIMIT: str(math.ceil(spec.ready_timeout_s))}
         env |= dict(spec.env)
         env |= {MARKER_STUDY: record.study, MARKER_LAUNCH: record.launch, "VLLM_API_KEY": api_key}
         return await SupervisedProcess.start(
@@ -82,6 +81,14 @@ async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> Supervi
             stop_timeout_s=spec.stop_timeout_s,
             scratch=scratch,
         )
+
+
+def new_scratch() -> Path:
+    """A private directory that goes with the launch.
+
+    Short, because the path of a Unix socket is limited to 107 bytes and vLLM puts its sockets here.
+    """
+    return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
 
 
 @contextmanager

@@ -74,9 +74,12 @@ class SupervisedProcess:
         cwd: Path,
         log: Path,
         stop_timeout_s: float,
+        starting_grace_s: float = supervisor.STARTING_GRACE_S,
         scratch: Path | None = None,
     ) -> SupervisedProcess:
         """Start ``argv``; its stdout and stderr go to ``log``, and ``scratch`` is removed when all of it has ended.
+
+        Before it serves it gets at most ``starting_grace_s`` of its ``stop_timeout_s`` to end.
 
         Raises:
             LaunchFailure: It cannot be executed.
@@ -100,6 +103,7 @@ class SupervisedProcess:
             argv=argv,
             tuner_pid=os.getpid(),
             stop_timeout_s=stop_timeout_s,
+            starting_grace_s=starting_grace_s,
             scratch=None if scratch is None else str(scratch),
         )
         try:

@@ -32,7 +32,7 @@ _POLL_S = 0.02
 _ORPHAN_GRACE_S = 1.0
 _KILL_LIMIT_S = 10.0
 # An engine that has not served yet has nothing to finish, and vLLM may ignore SIGTERM for ever while it starts.
-_STARTING_GRACE_S = 3.0
+STARTING_GRACE_S = 3.0
 
 
 def read_stat(pid: int) -> tuple[int, int] | None:
@@ -88,10 +88,13 @@ def send(pid: int, number: int) -> None:
 class Supervisor:
     """One engine, from its start to the end of the last of its processes."""
 
-    def __init__(self, argv: list[str], *, tuner_pid: int, stop_timeout_s: float, scratch: str | None) -> None:
+    def __init__(
+        self, argv: list[str], *, tuner_pid: int, stop_timeout_s: float, starting_grace_s: float, scratch: str | None
+    ) -> None:
         self._started_at = time.time() - 1.0  # file times are coarser than the clock
         self._scratch = scratch
         self._stop_timeout_s = stop_timeout_s
+        self._starting_grace_s = starting_grace_s
         self._ready = False
         self._deadline: float | None = None  # set once the engine has to end, monotonic clock
         self._returncode: int | None = None
@@ -208,7 +211,7 @@ class Supervisor:
 
     def _order_stop(self, timeout_s: float) -> None:
         """Begin to stop, or hurry a stop that has begun; never prolong one."""
-        deadline = time.monotonic() + (timeout_s if self._ready else min(timeout_s, _STARTING_GRACE_S))
+        deadline = time.monotonic() + (timeout_s if self._ready else min(timeout_s, self._starting_grace_s))
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
     def _on_signal(self, number: int, _frame: object) -> None:

@@ -80,6 +80,13 @@ def _fail_on_purpose(setup: EngineSetup, faults: Faults) -> None:
         raise SystemExit(int(faults.exit_at_start) or 1)
 
 
+def _run_out_of_memory(faults: Faults, phase: str) -> None:
+    if faults.oom_at == phase:
+        raise StartupError(
+            "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 0.31 GiB free."
+        )
+
+
 async def _start(setup: EngineSetup, faults: Faults, scale: float) -> None:
     """Let the start-up phases take their time, with the lines that vLLM would log."""
     startup, eager = setup.calibration.startup, setup.flags.enforce_eager
@@ -88,15 +95,19 @@ async def _start(setup: EngineSetup, faults: Faults, scale: float) -> None:
     await asyncio.sleep(faults.slow_start + startup.import_s * factor)
     log("EngineCore", "INFO", f"Starting to load model {setup.flags.model}...")
     await asyncio.sleep(startup.weights_s * factor)
+    _run_out_of_memory(faults, "weights")
     log("EngineCore", "INFO", f"Loading weights took {startup.weights_s:.2f} seconds")
     if not eager:
         await asyncio.sleep(startup.compile_s * factor)
         log("EngineCore", "INFO", f"torch.compile takes {startup.compile_s:.2f} s in total")
+    _run_out_of_memory(faults, "kv")
     tokens = (setup.memory.blocks - 1) * setup.block_tokens
     log("EngineCore", "INFO", f"Available KV cache memory: {setup.memory.kv_bytes / 2**30:.2f} GiB")
     log("EngineCore", "INFO", f"GPU KV cache size: {tokens:,} tokens")
     if not eager:
+        log("EngineCore", "INFO", "Capturing CUDA graphs (decode, FULL):   0%|          | 0/67")
         await asyncio.sleep(startup.graphs_s * factor)
+        _run_out_of_memory(faults, "graphs")
         log("EngineCore", "INFO", f"Graph capturing finished in {startup.graphs_s:.0f} secs")
 
 
@@ -110,7 +121,11 @@ async def _serve(setup: EngineSetup, faults: Faults, address: socket.socket, sca
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
-        log_failure("RuntimeError", f"the simulated engine failed: {serving.exception()!r}", in_engine=True)
+        error = serving.exception()
+        if isinstance(error, StartupError):
+            log_failure(error.exception, error.message, in_engine=error.in_engine)
+        else:
+            log_failure("RuntimeError", f"the simulated engine failed: {error!r}", in_engine=True)
         return 1
     log("APIServer", "INFO", "Shutting down")
     serving.cancel()

@@ -4,6 +4,7 @@
     exit_if=RULE            exit before ready when the configuration matches, e.g. exit_if=num_speculative_tokens>8
     exit_share=SHARE        exit before ready for that share of all configurations, chosen by a hash of the command line
     oom_if=RULE             run out of memory at start when the configuration matches, e.g. oom_if=max_num_seqs>=256
+    oom_at=PHASE            run out of memory at start while in that phase: weights, kv or graphs
     slow_start=SECONDS      be ready that much later (wall time)
     never_ready             listen, but answer /health with 503 for ever
     hang_after=N            stop stepping when the Nth request arrives; /health stays 200
@@ -47,6 +48,7 @@ _NUMBERS = (
     "exit_at_start", "exit_share", "slow_start", "hang_after", "die_after", "http_500_rate", "http_503_rate",
     "drop_rate", "malformed_sse",
 )  # fmt: skip
+_PHASES = ("weights", "kv", "graphs")
 _DEFAULTS = {"exit_at_start": 1.0, "malformed_sse": 1.0}
 
 
@@ -71,6 +73,7 @@ class Faults:
     exit_if: tuple[Rule, ...] = ()
     exit_share: float = 0.0
     oom_if: tuple[Rule, ...] = ()
+    oom_at: str = ""
     slow_start: float = 0.0
     never_ready: bool = False
     hang_after: float = 0.0
@@ -103,12 +106,14 @@ def parse_faults(text: str) -> Faults:
         name, equals, value = item.partition("=")
         if name in rules:
             rules[name].append(_rule(name, value))
+        elif name == "oom_at" and value in _PHASES:
+            values[name] = value
         elif name in _SWITCHES and not equals:
             values[name] = True
         elif name in _NUMBERS and (equals or name in _DEFAULTS):
             values[name] = _number(name, value) if equals else _DEFAULTS[name]
         else:
-            known = ", ".join(sorted((*_SWITCHES, *_NUMBERS, *rules)))
+            known = ", ".join(sorted((*_SWITCHES, *_NUMBERS, *rules, "oom_at=" + "|".join(_PHASES))))
             msg = f"SIMULATED_FAULTS holds {item!r}, which is not a fault: known are {known}"
             raise FaultError(msg)
     return Faults(**values, **{name: tuple(found) for name, found in rules.items()})  # type: ignore[arg-type] # checked above

@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/version":
             self._answer(200, {"version": "0.32.0+scripted"})
         elif self.path == "/v1/models":
-            self._answer(200 if self._key_is_right() else 401, {"data": []})
+            self._answer(200 if self._key_is_right() else 401, {"data": [{"id": State.arguments.served_model_name}]})
         elif self.path.startswith("/server_info"):
             self._answer(
                 200, {"vllm_config": {"argv": sys.argv[1:], "cwd": str(Path.cwd())}, "environ": dict(os.environ)}

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-engine check format lock clean
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -34,11 +34,14 @@ demo: setup ## Tune a real vLLM with a real DFlash draft on the sample traffic (
 	@sh demo/demo.sh
 
 test: setup ## Everything, real engine included
-	$(BIN)/python -m pytest -n 2 -m "not engine and not packaging"
+	$(BIN)/python -m pytest -n 2 -m "not engine and not packaging and not gpu"
 	$(BIN)/python -m pytest -m "engine or packaging"
 
 test-fast: $(VENV)/installed ## What needs no engine, in under a minute
-	$(BIN)/python -m pytest -n 3 -q -m "not engine and not packaging and not slow"
+	$(BIN)/python -m pytest -n 3 -q -m "not engine and not packaging and not gpu and not slow"
+
+test-gpu: $(VENV)/installed ## What needs NVIDIA GPUs; skipped, with the reason, where there are none
+	$(BIN)/python -m pytest -m gpu
 
 test-engine: setup ## Only what needs the real engine
 	$(BIN)/python -m pytest -m engine

@@ -1,6 +1,6 @@
 """A driver that says what a real one once said, from a JSON file: for machines without GPUs, and for bug reports.
 
-    python -m runners.gpu.recorded --seconds 5 > my-gpus.json
+    python -m runners.gpu --seconds 5 > my-gpus.json
 
 `RecordedNvml` answers from such a file; readings advance one step with each sample and then start again, so that a
 recorded throttling comes again in the same order.
@@ -8,8 +8,6 @@ recorded throttling comes again in the same order.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -17,7 +15,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runners.gpu.device import Gpu, GpuError, GpuProcess, GpuSample, Nvml
-from runners.gpu.nvml import open_nvml
 
 
 class _Recorded(BaseModel):
@@ -100,21 +97,3 @@ def record(nvml: Nvml, *, samples: int, interval_s: float, about: str = "") -> R
             RecordedGpu(gpu=gpu, samples=tuple(readings[gpu.uuid]), processes=nvml.processes(gpu)) for gpu in gpus
         ),
     )
-
-
-def main() -> int:
-    """Prints a recording of this host's GPUs."""
-    parser = argparse.ArgumentParser(description="Record what this host's NVIDIA driver says, as JSON.")
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long to sample")
-    options = parser.parse_args()
-    nvml = open_nvml()
-    if nvml is None:
-        sys.stderr.write("no NVIDIA driver on this host\n")
-        return 2
-    made = record(nvml, samples=max(2, int(options.seconds * 5)), interval_s=0.2, about="recorded with runners.gpu")
-    sys.stdout.write(made.model_dump_json(indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

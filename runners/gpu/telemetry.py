@@ -104,12 +104,13 @@ class Telemetry:
     gpus: tuple[Gpu, ...]
     interval_s: float = INTERVAL_S
     usage: GpuUsage | None = field(default=None, init=False)
+    rows: list[tuple[float, tuple[GpuSample, ...]]] = field(default_factory=list, init=False)
+    lost: str | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         self._stop = threading.Event()
-        self._rows: list[tuple[float, tuple[GpuSample, ...]]] = []
+        self.rows, self.lost = [], None
         self._cpu_s = 0.0
-        self._lost: str | None = None
         self._away_from = _client_core()
         self._thread = threading.Thread(target=self._sample, name="gpu-telemetry", daemon=True)
         self._thread.start()
@@ -120,16 +121,16 @@ class Telemetry:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        times = [at for at, _ in self._rows]
+        times = [at for at, _ in self.rows]
         self.usage = GpuUsage(
             seconds=times[-1] - times[0] if times else 0.0,
             readings=tuple(
-                (gpu, tuple(samples[place] for _, samples in self._rows))
-                for place, gpu in enumerate(self.gpus if self._rows else ())
+                (gpu, tuple(samples[place] for _, samples in self.rows))
+                for place, gpu in enumerate(self.gpus if self.rows else ())
             ),
             times_s=tuple(at - times[0] for at in times),
             cpu_s=self._cpu_s,
-            lost=self._lost,
+            lost=self.lost,
         )
 
     def _sample(self) -> None:
@@ -139,13 +140,13 @@ class Telemetry:
         try:
             while True:
                 stopping = self._stop.is_set()
-                self._rows.append((time.perf_counter(), tuple(self.nvml.sample(gpu) for gpu in self.gpus)))
+                self.rows.append((time.perf_counter(), tuple(self.nvml.sample(gpu) for gpu in self.gpus)))
                 if stopping:
                     break
                 due = max(due + self.interval_s, time.perf_counter())
                 self._stop.wait(due - time.perf_counter())
         except GpuError as error:
-            self._lost = str(error)
+            self.lost = str(error)
         finally:
             self._cpu_s = time.thread_time()
 

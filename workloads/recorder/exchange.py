@@ -11,8 +11,8 @@ from typing import Literal
 
 import orjson
 
-HEAD_BYTES = 256 * 2**10
-"""Of the beginning of an answer at least so much is kept."""
+HEAD_BYTES = 2 * 2**20
+"""Of the beginning of an answer at least so much is kept: a first event with logprobs is about 1 MiB long."""
 
 TAIL_BYTES = 4 * 2**20
 """Of its end at least so much: more than the longest event that logprobs make, about 1 MiB."""

@@ -6,7 +6,7 @@ Only hop-by-hop headers (RFC 9110, 7.6.1) belong to the connection and are each 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import aiohttp
 from aiohttp import web
@@ -49,6 +49,9 @@ class Proxy:
     def __init__(self, settings: RecordSettings, store: Store) -> None:
         self.stopping = False
         self.unrecorded = 0
+        self._in_progress = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._settings = settings
         self._store = store
         self._arrivals = 0
@@ -82,6 +85,8 @@ class Proxy:
             self.unrecorded += 1
             return await self._forward(request, _streamed(request, body), None)
         exchange = _Exchange(self._facts(request, arrived_s), body, arrived_s)
+        self._in_progress += 1
+        self._idle.clear()
         try:
             return await self._forward(request, body, exchange)
         except asyncio.CancelledError:
@@ -90,6 +95,13 @@ class Proxy:
         finally:
             exchange.facts.duration_s = time.perf_counter() - arrived_s
             self._store(exchange.facts, body, exchange.tape)
+            self._in_progress -= 1
+            if not self._in_progress:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until every exchange has been handed over."""
+        await self._idle.wait()
 
     def _facts(self, request: web.Request, arrived_s: float) -> Facts:
         self._arrivals += 1
@@ -115,7 +127,7 @@ class Proxy:
             upstream = await self._session.request(
                 request.method,
                 URL(self._settings.root + request.raw_path, encoded=True),
-                headers=_without(request.headers, _NOT_FORWARDED),
+                headers=_without(request.raw_headers, _NOT_FORWARDED),
                 data=data,
                 allow_redirects=False,
             )
@@ -154,7 +166,7 @@ async def _answer(
     """Pass the upstream's answer on, piece by piece."""
     headers = upstream.headers
     response = web.StreamResponse(
-        status=upstream.status, reason=upstream.reason, headers=_without(headers, _HOP_BY_HOP)
+        status=upstream.status, reason=upstream.reason, headers=_without(upstream.raw_headers, _HOP_BY_HOP)
     )
     response[_ABSENT] = [name for name in _ADDED_BY_SERVER if name not in headers]
     if exchange is not None:
@@ -195,15 +207,15 @@ async def _take_back_additions(_request: web.Request, response: web.StreamRespon
         response.headers.pop(name, None)
 
 
-def _without(headers: "aiohttp.typedefs.LooseHeaders", names: frozenset[str]) -> CIMultiDict[str]:
-    """Headers in their order and spelling, without those named here or by their Connection header."""
-    kept = CIMultiDict(headers)
-    listed = kept.get("Connection", "")
-    named = {name.strip().lower() for name in listed.split(",")} if listed else ()
-    for name in {name.lower() for name in kept}:
-        if name in names or name in named:
-            kept.popall(name)
-    return kept
+def _without(headers: Sequence[tuple[bytes, bytes]], names: frozenset[str]) -> CIMultiDict[str]:
+    """Headers in their order and spelling, without those named here or by a Connection header."""
+    pairs = [
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")) for name, value in headers
+    ]
+    for name, value in pairs:
+        if name.lower() == "connection":
+            names = names.union(each.strip().lower() for each in value.split(","))
+    return CIMultiDict([(name, value) for name, value in pairs if name.lower() not in names])
 
 
 async def _read_body(request: web.Request) -> tuple[bytes, bool]:

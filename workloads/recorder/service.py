@@ -52,7 +52,7 @@ async def _record(settings: RecordSettings, say: Callable[[str], None]) -> Recor
         access_log=None,
         handler_cancellation=True,
         auto_decompress=False,
-        shutdown_timeout=settings.grace_s,
+        shutdown_timeout=settings.grace_s / 2,  # aiohttp waits so long twice: before it cancels and after
     )
     try:
         await serving.setup()
@@ -64,6 +64,7 @@ async def _record(settings: RecordSettings, say: Callable[[str], None]) -> Recor
     finally:
         proxy.stopping = True
         await serving.cleanup()
+        await proxy.idle()
         await channel.close()
     return Recorded(channel.account, tuple(_notes(settings, channel.account, proxy.unrecorded)))
 

@@ -1,5 +1,6 @@
 """What can be configured: knobs, search spaces, serve configs, vLLM releases. Pure data and rules."""
 
+from search_spaces.advice import notes
 from search_spaces.checkpoint import Checkpoint, check_draft_fits, read_checkpoint
 from search_spaces.errors import CheckpointError, EngineArgumentError, SearchSpaceError, SpaceFileError
 from search_spaces.facts import Device, Facts, Gpu
@@ -32,6 +33,7 @@ __all__ = [
     "known_releases",
     "load_release",
     "load_space",
+    "notes",
     "parse_engine_args",
     "preset_names",
     "read_checkpoint",

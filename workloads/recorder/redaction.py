@@ -48,6 +48,9 @@ _DIGESTED = frozenset({"metadata", "user", "safety_identifier", "prompt_cache_ke
 _SCHEMAS = frozenset({"tools", "functions", "response_format", "structured_outputs", "guided_json"})
 """Fields that must keep names and structure; only the prose in them is replaced."""
 
+_CALLS = frozenset({"function", "function_call"})
+"""Calls of tools: the tool's name stays as it is where the tool is described."""
+
 _PROSE = frozenset({"description", "title"})
 
 Replace = Callable[[str], str]
@@ -131,7 +134,8 @@ class HashRedaction:
         if isinstance(value, list):
             return [self._value(name, each) for each in value]
         if isinstance(value, dict):
-            return {key: self._value(key, each) for key, each in value.items()}
+            kept = {"name"} if name in _CALLS else set()
+            return {key: each if key in kept else self._value(key, each) for key, each in value.items()}
         return value
 
     def _arguments(self, text: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from runners.failures import classify_failure
     from runners.local import LocalEngine, LocalRunner
+    from runners.page_cache import warm_page_cache
     from runners.processes import EngineProcess, find_engines, reap_engines
     from runners.prometheus import EngineMetrics, Scrape
     from runners.spec import Engine, LaunchSpec, Runner
@@ -56,6 +57,7 @@ _MODULE_OF = {
     "find_engines": "runners.processes",
     "reap_containers": "runners.container",
     "reap_engines": "runners.processes",
+    "warm_page_cache": "runners.page_cache",
 }
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "find_engines",
     "reap_containers",
     "reap_engines",
+    "warm_page_cache",
 ]
 
 

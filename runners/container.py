@@ -22,6 +22,7 @@ from pathlib import Path
 from runners import container_guard
 from runners.client import EngineClient
 from runners.errors import EngineNotStopped
+from runners.hub import hub_cache
 from runners.launch_record import LOG_NAME, LaunchRecord
 from runners.launching import ADDED_TO_ENV, host_faults, new_scratch, prepare, stop, until_ready
 from runners.local import LocalEngine
@@ -125,11 +126,12 @@ class ContainerRunner:
             )
             return process, env_file
 
-    def _environment(self, spec: LaunchSpec, record: LaunchRecord, api_key: str) -> str:
+    @staticmethod
+    def _environment(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> str:
         """An env file: one NAME=VALUE a line; neither docker nor podman knows quotes in it."""
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        if self._hub_cache() is not None:
-            env["HF_HUB_CACHE"] = str(self._hub_cache())
+        if (hub := hub_cache()) is not None:
+            env["HF_HUB_CACHE"] = str(hub)
         env |= ADDED_TO_ENV | dict(spec.env)
         env |= {MARKER_STUDY: record.study, MARKER_LAUNCH: record.launch, "VLLM_API_KEY": api_key}
         return "".join(f"{name}={value}\n" for name, value in env.items())
@@ -142,19 +144,12 @@ class ContainerRunner:
         if self.gpus is not None:
             podman = Path(self.command).name.startswith("podman")
             words += ["--device", "nvidia.com/gpu=all"] if podman else ["--gpus", self.gpus]
-        hub = self._hub_cache()
+        hub = hub_cache()
         for directory in dict.fromkeys((*self.read_only, *((hub,) if hub else ()))):
             words += ["--volume", f"{directory}:{directory}:ro"]
         for directory in self.writable:
             words += ["--volume", f"{directory}:{directory}"]
         return (*words, self.image, *spec.argv, "--host", "0.0.0.0", "--port", str(_PORT))  # noqa: S104 - inside; only loopback is published
-
-    @staticmethod
-    def _hub_cache() -> Path | None:
-        """The hub's cache on this host, where models were downloaded to; None when there is none."""
-        home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-        cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-        return cache if cache.is_dir() else None
 
 
 def label_of(study: str) -> str:

@@ -58,12 +58,20 @@ def tail_of(log: str, lines: int = 50) -> str:
 
 
 def _complaints(log: str) -> str:
-    """The log without prefixes and without what vLLM itself marks as harmless."""
-    kept = []
+    """The log without prefixes, without what vLLM itself marks as harmless, and without source code in tracebacks.
+
+    A frame's line of code may hold the very words of a message that was never raised.
+    """
+    kept: list[str] = []
+    in_frame = False
     for line in log.splitlines():
         prefix = _PREFIX.match(line)
-        if prefix is None or prefix["level"] not in _HARMLESS:
-            kept.append(line[prefix.end() :] if prefix else line)
+        if prefix is not None and prefix["level"] in _HARMLESS:
+            continue
+        text = line[prefix.end() :] if prefix else line
+        in_frame = text.startswith('  File "') or (in_frame and text.startswith("    "))
+        if not in_frame:
+            kept.append(text)
     return "\n".join(kept)
 
 

@@ -15,9 +15,9 @@ import pytest
 
 import runners
 from runners import supervisor
+from runners.phases import LogFollower
 from runners.port import PortReservation, listening_inodes, only_listener
 from runners.processes import find_engines
-from runners.readiness import LogFollower
 
 _TREE = (
     "import subprocess,sys,time; subprocess.Popen([sys.executable,'-c','import time; time.sleep(60)']); time.sleep(60)"

@@ -37,7 +37,7 @@ def tune(
 COMMANDS = {
     "record": "Record live traffic: a proxy in front of a running server that writes a workload file.",
     "resume": "Go on with a study that was stopped; nothing that was measured is measured again.",
-    "inspect": "Show what is in a workload: profiles, lengths, arrivals, temperatures.",
+    "inspect": "Show what is in a workload: profiles, lengths, arrivals, sessions, prefix sharing, sampling, problems.",
     "list": "List the studies of a directory and how far each is.",
     "show": "Show a study's trials and recommendations.",
     "export": "Write a recommended serve configuration.",

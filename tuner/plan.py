@@ -4,6 +4,7 @@ Reads the workload and the checkpoints, settles profiles, conditions, blocks and
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from search_spaces import (
     Checkpoint,
@@ -23,7 +24,7 @@ from tuner.config import TuneConfig
 from tuner.engine_command import engine_version
 from tuner.errors import UsageError
 from tuner.objective import Objective, Slo, parse_objective, parse_slos
-from workloads import Block, Profile, Request, Workload, read_workload, split_profiles
+from workloads import Block, Profile, Request, Workload, read_sample, read_workload, split_profiles, stream_requests
 
 # Without a version the newest table is the best guess.
 UNKNOWN_VERSION = "0.33.0"
@@ -59,11 +60,11 @@ def make_plan(config: TuneConfig) -> Plan:
     """
     objective, slos = parse_objective(config.objective), parse_slos(config.slo)
     temperature = parse_temperature(config.temperature)
-    workload = read_workload(config.workload, format=config.workload_format, max_bad_share=config.max_bad_share)
+    workload, warnings = _read(config)
     profiles = split_profiles(workload, config.profile_by)
     conditions = plan_conditions(profiles, temperature, config.load)
     search_blocks, held_out_blocks = _blocks(profiles, config)
-    warnings = _rejected_lines(workload)
+    warnings += _rejected_lines(workload)
     version = config.engine_version or engine_version(config.engine_argv)
     if version is None:
         version = UNKNOWN_VERSION
@@ -97,6 +98,17 @@ def make_plan(config: TuneConfig) -> Plan:
         gpus=gpus,
         warnings=tuple(warnings),
     )
+
+
+def _read(config: TuneConfig) -> tuple[Workload, list[str]]:
+    """The workload or a sample of it, and how the sample differs from the whole."""
+    if config.sample is None:
+        return read_workload(config.workload, format=config.workload_format, max_bad_share=config.max_bad_share), []
+    opened = partial(
+        stream_requests, config.workload, format=config.workload_format, max_bad_share=config.max_bad_share
+    )
+    workload, difference = read_sample(opened, config.sample, seed=config.seed, profile_by=config.profile_by)
+    return workload, [str(difference)] if difference else []
 
 
 def _blocks(

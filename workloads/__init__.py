@@ -6,14 +6,16 @@ modules below are free to change.
 
 from workloads.errors import LoadError, ProfileError, WorkloadError, WorkloadFileError, WorkloadFormatError
 from workloads.flat import flat_metrics
+from workloads.inspection import Inspection, Traffic, inspect_traffic
 from workloads.load import Load, parse_loads
 from workloads.metrics import BlockMetrics, Distribution, ReplayMetrics, summarise
 from workloads.outcome import RequestOutcome
 from workloads.profile import Block, Profile, split_profiles
+from workloads.quantiles import Quantiles
 from workloads.read import RequestStream, read_workload, stream_requests
 from workloads.replay import ReplayResult, replay
 from workloads.request import Recorded, RejectedLine, Request, Workload
-from workloads.summary import ProfileSummary, Quantiles
+from workloads.sampling import SampleDifference, read_sample
 from workloads.validity import client_problems
 from workloads.wire import Target
 
@@ -21,11 +23,11 @@ __all__ = [
     "Block",
     "BlockMetrics",
     "Distribution",
+    "Inspection",
     "Load",
     "LoadError",
     "Profile",
     "ProfileError",
-    "ProfileSummary",
     "Quantiles",
     "Recorded",
     "RejectedLine",
@@ -34,14 +36,18 @@ __all__ = [
     "Request",
     "RequestOutcome",
     "RequestStream",
+    "SampleDifference",
     "Target",
+    "Traffic",
     "Workload",
     "WorkloadError",
     "WorkloadFileError",
     "WorkloadFormatError",
     "client_problems",
     "flat_metrics",
+    "inspect_traffic",
     "parse_loads",
+    "read_sample",
     "read_workload",
     "replay",
     "split_profiles",

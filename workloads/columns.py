@@ -59,7 +59,6 @@ class Numbers:
     """One value a request, in order of arrival. NaN where the recording does not say.
 
     Attributes:
-        line: Line of the file.
         offset_s: Arrival since the first request.
         duration_s: Recorded time from sending to the end.
         prompt_tokens: As recorded, else the number of token ids, else estimated from characters.
@@ -78,7 +77,6 @@ class Numbers:
         heads: Hashes of beginnings, requests x `HEAD_DEPTHS`; 0 beyond the end.
     """
 
-    line: Ints
     offset_s: Floats
     duration_s: Floats
     prompt_tokens: Floats
@@ -97,7 +95,7 @@ class Numbers:
     heads: Ints
 
     def __len__(self) -> int:
-        return len(self.line)
+        return len(self.session)
 
     def has(self, flag: str) -> Bools:
         """Which requests have a flag of `FLAGS`."""
@@ -118,7 +116,7 @@ class Columns:
     def __init__(self, label: Callable[[Request], str | None] = lambda _: None) -> None:
         self.labels: dict[str | None, int] = {}
         self.models: dict[str, int] = {}
-        self.endpoints: set[str] = set()
+        self.tag_keys: set[str] = set()
         self._label = label
         self._seen = SeenBlocks()
         self._sessions: dict[str, int] = {}
@@ -145,9 +143,8 @@ class Columns:
             self._floats[name].append(float("nan") if value is None else value)
         self._known.append(known)
         model = body.get("model") or ""
-        self.endpoints.add(request.endpoint)
+        self.tag_keys.update(request.tags)
         ints = {
-            "line": request.line,
             "session": self._session(request.session),
             "label": self.labels.setdefault(self._label(request), len(self.labels)),
             "model": self.models.setdefault(model, len(self.models)),

@@ -16,7 +16,6 @@ from workloads.clustering import find_kinds
 from workloads.columns import Columns
 from workloads.errors import ProfileError
 from workloads.request import Request, Workload
-from workloads.summary import ProfileSummary, summarise_requests
 
 DEFAULT_OUTPUT_TOKENS = 256
 """Assumed output of a request that neither limits nor records it. Only used to balance blocks."""
@@ -100,10 +99,6 @@ class Profile:
         cuts = _balanced_cuts([sum(map(_work, turns)) for turns in sessions], min(count, len(sessions)))
         slices = (sessions[start:end] for start, end in pairwise(cuts))
         return tuple(Block(self.name, index, _by_arrival(part)) for index, part in enumerate(slices))
-
-    def summary(self) -> ProfileSummary:
-        """What is in the profile, in numbers and without any text."""
-        return summarise_requests(self.name, self.requests, [len(turns) for turns in self.sessions()])
 
 
 def split_profiles(workload: Workload, by: str = "route") -> tuple[Profile, ...]:

@@ -1,46 +1,54 @@
 """`tune inspect F`."""
 
-import json as jsonlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.commands.options import Debug, Json, MaxBadShare, WorkloadFile
+from tuner.commands.options import Debug, Json, MaxBadShare, ProfileBy, Sample, WorkloadFile
 from tuner.console import Narrator
-from workloads import read_workload, split_profiles
+from tuner.errors import UsageError
+from tuner.inspection_page import page
+from tuner.inspection_text import lines
+from workloads import Inspection, RequestStream, inspect_traffic, read_sample, stream_requests
 
 
 def inspect(
     workload: WorkloadFile,
     *,
-    profile_by: Annotated[str, Parameter(help="What names a profile.")] = "route",
+    profile_by: ProfileBy = "route",
+    sample: Sample = None,
+    seed: Annotated[int, Parameter(help="Seed of the sample.")] = 0,
     max_bad_share: MaxBadShare = 0.01,
+    html: Annotated[Path | None, Parameter(help="Write a page to this file.")] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show what is in a workload: profiles, lengths, arrivals, temperatures."""
+    """Show what is in a workload: profiles, lengths, arrivals, sessions, prefix sharing, sampling, problems."""
     del debug
-    found = read_workload(workload, max_bad_share=max_bad_share)
-    profiles = split_profiles(found, profile_by)
-    summaries = {profile.name: profile.summary().model_dump(mode="json") for profile in profiles}
+    opened = partial(stream_requests, workload, max_bad_share=max_bad_share)
+    found = _look(opened, profile_by, sample, seed)
+    if html is not None:
+        try:
+            html.write_text(page(found), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--html {html}: {error.strerror}; choose another file") from error
     if json:
-        rejected = [{"line": r.line, "reason": r.reason} for r in found.rejected]
-        document = {"format": found.format, "digest": found.digest, "profiles": summaries, "rejected": rejected}
-        print(jsonlib.dumps(document, indent=2, default=str))
+        print(found.model_dump_json(indent=2))
         return 0
     narrator = Narrator()
-    narrator.line(f"{found.path}: {found.format} format, {len(found.requests)} requests, {found.digest[:19]}")
-    for name, summary in summaries.items():
-        narrator.line(f"profile {name}")
-        for field, value in summary.items():
-            if field != "name":
-                narrator.line(f"  {field}: {_shown(value)}")
-    for line in found.rejected:
-        narrator.line(f"rejected line {line.line}: {line.reason}")
+    for line in lines(found):
+        narrator.line(line)
+    if html is not None:
+        narrator.line(f"page        {html}")
     return 0
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_shown(v)}" for k, v in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _look(opened: Callable[[], RequestStream], profile_by: str, sample: int | None, seed: int) -> Inspection:
+    if sample is None:
+        stream = opened()
+        return inspect_traffic(stream, stream, profile_by)
+    kept, _ = read_sample(opened, sample, seed=seed, profile_by=profile_by)
+    return inspect_traffic(kept.requests, kept, profile_by)

@@ -16,6 +16,11 @@ Json = Annotated[bool, Parameter(help="Print JSON instead of tables.")]
 Debug = Annotated[bool, Parameter(help="Show the traceback of an error.")]
 WorkloadFile = Annotated[Path, Parameter(help="Recorded traffic: a JSONL file.")]
 MaxBadShare = Annotated[float, Parameter(help="Share of unreadable workload lines that is tolerated.")]
+ProfileBy = Annotated[
+    str,
+    Parameter(help="What names a profile: route, model, session, tag:KEY, none, or auto to tell kinds by themselves."),
+]
+Sample = Annotated[int | None, Parameter(help="Keep about so many requests: sessions whole, bursts and sharing kept.")]
 ClientProcesses = Annotated[int, Parameter(help="Processes that the replay sends from; for loads beyond one core.")]
 
 

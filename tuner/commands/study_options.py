@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.commands.options import OUT, ClientProcesses, Out, absolute_model, parse_duration, parse_env
+from tuner.commands.options import (
+    OUT,
+    ClientProcesses,
+    Out,
+    ProfileBy,
+    Sample,
+    absolute_model,
+    parse_duration,
+    parse_env,
+)
 
 if TYPE_CHECKING:
     from tuner.config import TuneConfig
@@ -29,15 +38,17 @@ class StudyOptions:
         str, Parameter(help='vLLM arguments of every launch, one string: "--dtype float32".', allow_leading_hyphen=True)
     ] = ""
     engine_env: Annotated[list[str] | None, Parameter(help="KEY=VALUE for every launch; may be repeated.")] = None
+    gpus: Annotated[str | None, Parameter(help="GPUs that engines may use, such as 0,1; all visible by default.")] = (
+        None
+    )
     space: Annotated[str, Parameter(help="Search space: a preset (dflash, quick) or a YAML file.")] = "dflash"
     baseline: Annotated[Path | None, Parameter(help="Your present serve config (YAML), the one to beat.")] = None
     objective: Annotated[str, Parameter(help="throughput, latency, or e.g. tpot_p50, e2e_p90.")] = "throughput"
     slo: Annotated[list[str] | None, Parameter(help="Limit such as ttft_p99=500ms; may be repeated.")] = None
-    load: Annotated[str, Parameter(help="recorded, recorded*2, concurrency=1,8, rate=3.5, rate=3.5:cv=2.")] = (
-        "recorded"
-    )
+    load: Annotated[str, Parameter(help="recorded, recorded*2, concurrency=1,8, rate=3.5, rate=3.5:cv=2.")] = "recorded"
     temperature: Annotated[str, Parameter(help="recorded, a list such as 0,0.6, or search:LOW-HIGH.")] = "recorded"
-    profile_by: Annotated[str, Parameter(help="What names a profile: route, model, session, tag:KEY, none.")] = "route"
+    profile_by: ProfileBy = "route"
+    sample: Sample = None
     trials: Annotated[int, Parameter(help="Launches to search, baseline and recipe included.")] = 16
     budget: Annotated[str | None, Parameter(help="Time for the whole study, such as 2h or 45m.")] = None
     rounds: Annotated[int, Parameter(help="Interleaved confirmation rounds.")] = 3
@@ -76,6 +87,7 @@ class StudyOptions:
             engine_version=self.engine_version,
             engine_args=split_words("--engine-args", self.engine_args),
             engine_env=parse_env(self.engine_env or []),
+            gpus=self.gpus,
             space=str(Path(self.space).absolute()) if Path(self.space).is_file() else self.space,
             baseline=self.baseline.absolute() if self.baseline else None,
             objective=self.objective,
@@ -83,6 +95,7 @@ class StudyOptions:
             load=self.load,
             temperature=self.temperature,
             profile_by=self.profile_by,
+            sample=self.sample,
             trials=self.trials,
             budget_s=parse_duration("--budget", self.budget) if self.budget else None,
             rounds=self.rounds,

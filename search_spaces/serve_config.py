@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from search_spaces.errors import EngineArgumentError
-from search_spaces.knobs import Scalar
+from search_spaces.knobs import Scalar, unsafe
 
 OWNED_BY_LAUNCHER = ("host", "port", "api-key", "uds")
 SECRETS = ("hf-token",)
@@ -107,6 +107,11 @@ def parse_engine_args(tokens: Sequence[str]) -> dict[str, Argument]:
         else:
             parsed[flag] = _typed(token)
             flag = None
+    speculative = parsed.get("speculative-config")
+    for key, value in speculative.items() if isinstance(speculative, dict) else ():
+        reason = unsafe(key, [value])
+        if reason:
+            raise EngineArgumentError(f"engine argument --speculative-config: {reason}")
     return {
         name.removeprefix("no-"): False if name.startswith("no-") and value is True else value
         for name, value in parsed.items()

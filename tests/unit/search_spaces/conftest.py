@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
-from search_spaces import Checkpoint, Device, Facts, ResolvedSpace, load_release, load_space
+from search_spaces import Checkpoint, Device, Facts, Release, ResolvedSpace, load_release, load_space
+
+
+@cache
+def release(version: str) -> Release:
+    """A release table, read once."""
+    return load_release(version)[0]
 
 
 def checkpoint(name: str, *, architecture: str, layers: int, draft_block: int | None = None) -> Checkpoint:
@@ -26,7 +33,7 @@ def facts() -> Facts:
     return Facts(
         target=checkpoint("target", architecture="Qwen3ForCausalLM", layers=32),
         draft=checkpoint("draft", architecture="DFlashDraftModel", layers=2, draft_block=16),
-        release=load_release("0.32.0")[0],
+        release=release("0.32"),
         device="cpu",
     )
 
@@ -34,7 +41,7 @@ def facts() -> Facts:
 @pytest.fixture
 def resolved(facts: Facts) -> Callable[..., ResolvedSpace]:
     def resolve(name: str = "dflash", *, device: Device = "cpu", version: str = "0.32.0") -> ResolvedSpace:
-        known = replace(facts, device=device, release=load_release(version)[0])
+        known = replace(facts, device=device, release=release(version))
         return load_space(name).resolve(known, fixed_args={"dtype": "float32"}, env={"OMP_NUM_THREADS": "2"})
 
     return resolve

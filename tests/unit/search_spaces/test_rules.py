@@ -1,47 +1,20 @@
-"""Every rule refuses the impossible with its reason and allows the nearest possible."""
+"""What holds between rules; each rule by itself is in test_every_rule.py."""
 
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from search_spaces import Device, Facts, load_release
+from search_spaces import Device, Facts
 from search_spaces.rules import RULES, refusal
+from tests.unit.search_spaces.conftest import release
 
 
 def known(facts: Facts, *, device: Device = "cpu", version: str = "0.32", **draft: Any) -> Facts:
     assert facts.draft is not None
-    return replace(facts, device=device, release=load_release(version)[0], draft=facts.draft.model_copy(update=draft))
+    return replace(facts, device=device, release=release(version), draft=facts.draft.model_copy(update=draft))
 
 
 def dflash(k: int, **values: Any) -> dict[str, Any]:
     return {"method": "dflash", "num_speculative_tokens": k, **values}
-
-
-@pytest.mark.parametrize(
-    ("refused", "allowed", "reason"),
-    [
-        ({"method": "ngrm"}, {"method": "ngram"}, "has no speculative method 'ngrm'"),
-        (dflash(16, max_num_seqs=1), dflash(15, max_num_seqs=1), "draft block of 16 allows at most 15"),
-        (dflash(15, max_num_seqs=129), dflash(15, max_num_seqs=128), "= 2064 exceeds max_num_batched_tokens=2048"),
-        (
-            dflash(7, max_num_seqs=64, max_num_batched_tokens=511),
-            dflash(7, max_num_seqs=64, max_num_batched_tokens=512),
-            "= 512 exceeds max_num_batched_tokens=511",
-        ),
-        ({"kv_block_size": 16}, {"kv_block_size": 32}, "kv_block_size=16 is not a multiple of 32"),
-        (
-            {"max_num_seqs": 65, "max_num_batched_tokens": 64},
-            {"max_num_seqs": 64, "max_num_batched_tokens": 64},
-            "max_num_batched_tokens=64 is less than max_num_seqs=65",
-        ),
-    ],
-)
-def test_a_rule_refuses_the_impossible_and_allows_its_neighbour(
-    facts: Facts, refused: dict[str, Any], allowed: dict[str, Any], reason: str
-) -> None:
-    assert reason in (refusal(refused, known(facts)) or "allowed")
-    assert refusal(allowed, known(facts)) is None
 
 
 def test_dflash_without_a_draft_is_refused(facts: Facts) -> None:

@@ -162,7 +162,7 @@ def test_a_starting_point_is_not_lost_to_the_token_budget_alone(resolved: Callab
 
 
 def test_refused_combinations_are_counted_by_rule(resolved: Callable[..., ResolvedSpace]) -> None:
-    refused = resolved().refused()
+    refused = resolved().refused(2_000)
     # On the CPU a KV block of 16 is refused: one of the five sizes.
     assert set(refused) == {"kv_block_size_is_aligned", "token_budget_holds_drafts"}
     assert "kv_block_size=16" in refused["kv_block_size_is_aligned"][1]

@@ -4,25 +4,34 @@ A bad record is left out, counted and reported; too many of them stop the readin
 pipe. How bytes become records and what a record means is in `formats/`.
 """
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workloads.errors import LineError, WorkloadError, WorkloadFileError, WorkloadFormatError
-from workloads.formats import FORMATS, Format, Reading
+from workloads.formats import FORMATS, OPENAI_BATCH, Format, Reading
 from workloads.formats.clock import TIME_UNITS, settle
 from workloads.formats.format import DEFAULT_VOCAB_SIZE
 from workloads.formats.framing import Framing, Parsed, records, tell_framing
+from workloads.formats.openai_batch import read_answers
 from workloads.formats.source import BROKEN_PACKING, DigestingFile, open_text
-from workloads.request import RejectedLine, Request, Workload
+from workloads.request import Recorded, RejectedLine, Request, Workload
 
 SNIFFED_RECORDS = 20
 """Records looked at to tell the format and the unit of its times."""
 
+SNIFFED_LINES = 5000
+"""Lines of text looked at: an engine's log begins with a long start."""
+
 LISTED_REASONS = 5
 """Bad lines quoted when there are too many."""
+
+HASHED = "hash"
+"""Value of the tag `redacted` of requests whose words were replaced by hashes: acceptance on them means little."""
 
 
 def read_workload(
@@ -31,11 +40,17 @@ def read_workload(
     format: str | None = None,  # noqa: A002 - the word of the command line, and never the builtin here
     max_bad_share: float = 0.01,
     time_unit: str | None = None,
+    responses: str | os.PathLike[str] | None = None,
     vocab_size: int = DEFAULT_VOCAB_SIZE,
 ) -> Workload:
     """Read recorded traffic; arguments and errors are those of `stream_requests`."""
     stream = stream_requests(
-        path, format=format, max_bad_share=max_bad_share, time_unit=time_unit, vocab_size=vocab_size
+        path,
+        format=format,
+        max_bad_share=max_bad_share,
+        time_unit=time_unit,
+        responses=responses,
+        vocab_size=vocab_size,
     )
     requests = tuple(stream)
     return Workload(
@@ -57,6 +72,7 @@ def stream_requests(
     format: str | None = None,  # noqa: A002 - as read_workload
     max_bad_share: float = 0.01,
     time_unit: str | None = None,
+    responses: str | os.PathLike[str] | None = None,
     vocab_size: int = DEFAULT_VOCAB_SIZE,
 ) -> "RequestStream":
     """Read recorded traffic one request at a time.
@@ -66,6 +82,7 @@ def stream_requests(
         format: Name of its format; by default told from its first records.
         max_bad_share: Largest share of records that may be bad, 0 to 1; judged when the stream ends.
         time_unit: Unit of its times, one of `TIME_UNITS`; by default told from its first records.
+        responses: For an OpenAI batch: its output, which says what the server answered.
         vocab_size: Token ids of prompts made from shapes stay below this.
 
     Raises:
@@ -78,25 +95,40 @@ def stream_requests(
         raise WorkloadFormatError(f'format "{format}" is unknown; the known ones are {", ".join(FORMATS)}')
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise WorkloadFormatError(f'the time unit "{time_unit}" is unknown; it is one of {", ".join(TIME_UNITS)}')
-    return _open(path, FORMATS[format] if format else None, max_bad_share, time_unit, vocab_size)
+    known, source, head = _open(path, FORMATS[format] if format else None)
+    if responses is not None and known is not OPENAI_BATCH:
+        raise WorkloadFormatError(f"{path} is in {known.name} format; responses are joined with openai_batch only")
+    clock, note = settle(known.times(head), time_unit, str(path))
+    answers = {} if responses is None else _answers(Path(responses))
+    reading = Reading(clock=clock, vocab_size=vocab_size, answers=answers, notes=[note] if note else [])
+    return RequestStream(path, known, reading, source, max_bad_share)
 
 
-def _open(
-    path: Path, asked: Format | None, max_bad_share: float, time_unit: str | None, vocab_size: int
-) -> "RequestStream":
+def _open(path: Path, asked: Format | None) -> "tuple[Format, _Source, list[dict[str, Any]]]":
+    """The file's format, itself, and the good ones of its first records."""
     try:
         file = DigestingFile(path.open("rb", buffering=0))
         text = open_text(path, file)
-        framing = asked.framing if asked else tell_framing(text)
+        framing = tell_framing(text)
+        if asked and framing not in asked.framings:
+            framing = asked.framings[0]
         parsed = records(text, framing)
-        head = list(itertools.islice(parsed, SNIFFED_RECORDS))
+        head = list(itertools.islice(parsed, SNIFFED_LINES if framing == "text" else SNIFFED_RECORDS))
     except OSError as error:
         raise _unreadable(path, error) from error
     known = asked or _recognise(path, framing, head)
     good = [record for _, record in head if isinstance(record, dict)]
-    clock, note = settle(known.times(good), time_unit, str(path))
-    reading = Reading(clock=clock, vocab_size=vocab_size, notes=[note] if note else [])
-    return RequestStream(path, known, reading, _Source(file, itertools.chain(head, parsed)), max_bad_share)
+    return known, _Source(file, itertools.chain(head, parsed)), good
+
+
+def _answers(path: Path) -> dict[str, Recorded]:
+    try:
+        with DigestingFile(path.open("rb", buffering=0)) as file:
+            return read_answers(records(open_text(path, file), "json"))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except LineError as error:
+        raise WorkloadFormatError(f"{path}: {error}; name the output file of the batch") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,23 +219,49 @@ class RequestStream(Iterable[Request]):
     def _read(self) -> Iterator[Request]:
         rules = _Rules()
         good = 0
+        found = self._found() if self._format.in_time_order else self._sorted()
+        for request in found:
+            try:
+                rules.check(request)
+            except LineError as error:
+                self.rejected.append(RejectedLine(request.line, str(error)))
+                continue
+            good += 1
+            if request.shape is not None or request.tags.get("redacted") == HASHED:
+                self.text_bearing = False
+            yield request
+        self._source.file.close()
+        self._check_share(good)
+
+    def _found(self) -> Iterator[Request]:
+        """Requests as they are in the file; a record that is none is noted."""
+        requests, reading = self._format.requests, self._reading
         try:
             for line, record in self._source.records:
                 try:
                     if isinstance(record, LineError):
                         raise record
-                    for request in self._format.requests(record, line, self._reading):
-                        rules.check(request)
-                        good += 1
-                        yield request
+                    yield from requests(record, line, reading)
                 except LineError as error:
                     self.rejected.append(RejectedLine(line, str(error)))
         except OSError as error:
             raise _unreadable(self.path, error) from error
         except BROKEN_PACKING as error:
             raise WorkloadFileError(f"{self.path} cannot be unpacked to its end: {error}; copy it again") from error
-        self._source.file.close()
-        self._check_share(good)
+
+    def _sorted(self) -> Iterator[Request]:
+        """All requests in the order of their times, which then count from the earliest; held to be sorted."""
+        held = list(self._found())
+        times_s = [request.offset_s for request in held if request.offset_s is not None]
+        if not times_s or len(times_s) < len(held):
+            # Without times, or with some missing, which the rules between requests will say.
+            return iter(held)
+        first_s = min(times_s)
+        late = sum(later < earlier for earlier, later in itertools.pairwise(times_s))
+        if late:
+            self._reading.note(f"requests were sorted by time; {late} came after a later one in the file")
+        held.sort(key=lambda request: request.offset_s or 0.0)
+        return (dataclasses.replace(request, offset_s=(request.offset_s or 0.0) - first_s) for request in held)
 
     def _check_share(self, good: int) -> None:
         bad = len(self.rejected)
@@ -221,7 +279,7 @@ class RequestStream(Iterable[Request]):
 def _recognise(path: Path, framing: Framing, head: list[Parsed]) -> Format:
     good = [record for _, record in head if isinstance(record, dict)]
     for known in FORMATS.values():
-        if known.framing == framing and known.recognises(good):
+        if framing in known.framings and known.recognises(good):
             return known
     if framing == "json" and not good:
         line, first = head[0] if head else (1, "it holds nothing")

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from workloads.errors import LineError
+from workloads.shape import Shape
 
 CHAT_ENDPOINT = "/v1/chat/completions"
 COMPLETIONS_ENDPOINT = "/v1/completions"
@@ -46,6 +47,7 @@ class Request:
         tags: Further labels.
         recorded: What the original server answered.
         line: Line of the file, from 1.
+        shape: Lengths and shared blocks, when they are all that is known; `body` is then made from it.
     """
 
     id: str
@@ -57,6 +59,7 @@ class Request:
     tags: Mapping[str, str] = field(default_factory=dict)
     recorded: Recorded | None = None
     line: int = 0
+    shape: Shape | None = None
 
     @property
     def max_tokens(self) -> int | None:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from workloads.errors import LineError, WorkloadFormatError
@@ -22,9 +21,10 @@ UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": 
 # 2001 to 2096 in each unit: no relative time of a recording shorter than thirty years is that large in seconds.
 EPOCH_FROM_S, EPOCH_TO_S = 10**9, 4 * 10**9
 
-# A recording outside of these is possible, but then its unit is worth a question.
-MAX_RATE = 1000.0
-MAX_MEAN_GAP_S = 600.0
+# (requests per second at most, mean seconds between requests at most). A documented unit is doubted only outside of the
+# wide limits; one that nothing documents must be the only one within the narrow ones.
+WIDE = (1000.0, 600.0)
+NARROW = (100.0, 60.0)
 
 _DATE_WANTED = "it must be a date and time such as 2026-08-01T10:00:00Z"
 
@@ -153,26 +153,23 @@ def _epoch_unit(number: float) -> TimeUnit | None:
 
 
 def _relative_unit(numbers: list[int | float], times: RecordedTimes, where: str) -> TimeUnit:
-    units: tuple[TimeUnit, ...] = ("s", "ms")
-    sensible = [unit for unit in units if _is_sensible(numbers, unit)]
-    if times.unit is not None and (times.unit in sensible or not _differ(numbers)):
+    if times.unit is not None and (max(numbers) == min(numbers) or _is_sensible(numbers, times.unit, WIDE)):
         return times.unit
+    units: tuple[TimeUnit, ...] = ("s", "ms")
+    sensible = [unit for unit in units if _is_sensible(numbers, unit, NARROW)]
     if times.unit is None and len(sensible) == 1:
         return sensible[0]
-    shown = ", ".join(f"{number:g}" for number in numbers[:4])
+    listed = ", ".join(f"{number:g}" for number in numbers[:4])
     documented = f", though the format says {UNIT_NAMES[times.unit]}" if times.unit else ""
     raise WorkloadFormatError(
-        f'{where}: the unit of "{times.name}" ({shown} ...) is not clear{documented}; '
+        f'{where}: the unit of "{times.name}" ({listed} ...) is not clear{documented}; '
         "say it with --time-unit s, ms, us or ns"
     )
 
 
-def _differ(numbers: list[int | float]) -> bool:
-    return max(numbers) > min(numbers)
-
-
-def _is_sensible(numbers: list[int | float], unit: TimeUnit) -> bool:
+def _is_sensible(numbers: list[int | float], unit: TimeUnit, limits: tuple[float, float]) -> bool:
     """Whether these times, read in a unit, are requests at a believable rate."""
-    gaps = [later - earlier for earlier, later in pairwise(sorted(numbers))]
-    mean_gap_s = sum(gaps) / len(gaps) * NS_PER_UNIT[unit] / 1e9 if gaps else 0.0
-    return 1 / MAX_RATE <= mean_gap_s <= MAX_MEAN_GAP_S
+    if len(numbers) < 2:
+        return False
+    mean_gap_s = (max(numbers) - min(numbers)) / (len(numbers) - 1) * NS_PER_UNIT[unit] / 1e9
+    return 1 / limits[0] <= mean_gap_s <= limits[1]

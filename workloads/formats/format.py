@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from workloads.formats.clock import Clock, RecordedTimes
 from workloads.formats.framing import Framing
-from workloads.request import Request
+from workloads.request import Recorded, Request
 
 DEFAULT_VOCAB_SIZE = 32_000
 """Token ids below this exist in the vocabulary of nearly every model that is served."""
@@ -22,6 +22,7 @@ class Reading:
         vocab_size: Token ids of prompts made from shapes are below this.
         unhonoured: What records have and a replay cannot honour, by name, with the number of times it was met.
         notes: How the file was understood, one sentence each.
+        answers: What the server answered, by the id of the request, from a second file.
         state: A format's own, kept from one record to the next.
     """
 
@@ -29,6 +30,7 @@ class Reading:
     vocab_size: int = DEFAULT_VOCAB_SIZE
     unhonoured: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    answers: Mapping[str, Recorded] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
     def note(self, sentence: str) -> None:
@@ -45,8 +47,8 @@ class Format(Protocol):
         """Short name, as given on the command line."""
 
     @property
-    def framing(self) -> Framing:
-        """How records follow each other in a file."""
+    def framings(self) -> tuple[Framing, ...]:
+        """How records may follow each other in a file; the first one is taken when the file does not show it."""
 
     @property
     def in_time_order(self) -> bool:

@@ -3,9 +3,7 @@
 import os
 import platform
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
@@ -13,20 +11,18 @@ from pathlib import Path
 
 import psutil
 
+from runners.gpu import Gpu
 from search_spaces import Device
 from tuner.records import Provenance
 
-LARGE_GPU_MIB = 70 * 1024  # vLLM's own limit for its larger defaults (engine/arg_utils.py)
+# vLLM's own limits for its larger defaults (engine/arg_utils.py, get_batch_defaults)
+LARGE_GPU_MIB = 70 * 1024
+HUGE_GPU_MIB = 160 * 1024
 
 
-def gpus() -> tuple[str, ...]:
-    """Name and memory of each visible GPU, as `nvidia-smi` tells them; empty without one."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    found = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-    return tuple(line.strip() for line in found.stdout.splitlines() if line.strip()) if found.returncode == 0 else ()
+def describe_gpus(gpus: Iterable[Gpu]) -> tuple[str, ...]:
+    """Name and memory of each, "NVIDIA H100 80GB HBM3, 81559" (MiB); [N/A] where it shares the host's memory."""
+    return tuple(f"{gpu.name}, {gpu.memory_bytes >> 20 or '[N/A]'}" for gpu in gpus)
 
 
 def device(found: tuple[str, ...]) -> Device:
@@ -34,9 +30,10 @@ def device(found: tuple[str, ...]) -> Device:
     if not found:
         return "cpu"
     name, _, memory = found[0].rpartition(",")
-    # GPUs that share the host's memory report "[N/A]".
-    large = memory.strip().isdigit() and int(memory) >= LARGE_GPU_MIB and "a100" not in name.lower()
-    return "large_gpu" if large else "gpu"
+    mib = int(memory) if memory.strip().isdigit() else 0
+    if mib >= HUGE_GPU_MIB:
+        return "huge_gpu"
+    return "large_gpu" if mib >= LARGE_GPU_MIB and "a100" not in name.lower() else "gpu"
 
 
 @contextmanager

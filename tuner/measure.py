@@ -8,13 +8,14 @@ judged here; a measurement that was not is repeated, and stays marked invalid wh
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 from runners import Engine, EngineMetrics
 from tuner.breakdown import REPLAY, WARM_UP, Breakdown
 from tuner.conditions import Condition
+from tuner.gpus import Observation
 from tuner.objective import Slo
 from tuner.records import BlockValue, Measurement
 from workloads import Block, Load, ReplayMetrics, ReplayResult, Target, client_problems, flat_metrics, replay, summarise
@@ -38,6 +39,7 @@ async def measure(
     breakdown: Breakdown,
     seed: int = 0,
     client_processes: int = 1,
+    observe: Callable[[], Observation],
 ) -> Measurement:
     """Warms the engine up, replays the blocks and reads the counters.
 
@@ -52,21 +54,22 @@ async def measure(
             salt = None if await engine.reset_prefix_cache() else f"measurement-{attempt}"
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
             before = await engine.scrape()
-            result = await replay(
-                target,
-                blocks,
-                condition.load,
-                temperature=temperature,
-                seed=None,  # recorded seeds are kept; others would change how the engine samples, and how fast
-                arrival_seed=seed,
-                client_processes=client_processes,
-                cache_salt=salt,
-                deadline_s=timeout_s,
-                keep_text=True,
-            )
+            with observe() as observed:
+                result = await replay(
+                    target,
+                    blocks,
+                    condition.load,
+                    temperature=temperature,
+                    seed=None,  # recorded seeds are kept; others would change how the engine samples, and how fast
+                    arrival_seed=seed,
+                    client_processes=client_processes,
+                    cache_salt=salt,
+                    deadline_s=timeout_s,
+                    keep_text=True,
+                )
             counters = (await engine.drain()).since(before)
         summary = summarise(result, slo=_per_request_limits(slos) or None)
-        problems = _problems(condition, summary, counters, result)
+        problems = [*_problems(condition, summary, counters, result), *observed.problems]
         if not problems or attempt == ATTEMPTS:
             break
     return Measurement(
@@ -78,7 +81,7 @@ async def measure(
         replay_s=result.duration_s,
         attempts=attempt,
         problems=tuple(problems),
-        metrics=_metrics(summary, counters, result),
+        metrics=_metrics(summary, counters, result) | observed.metrics,
         blocks=tuple(_block_values(summary)),
         greedy_outputs=_greedy_outputs(result, blocks, temperature),
     )

@@ -15,6 +15,7 @@ from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
 from tuner.console import Narrator, summary_markdown
 from tuner.errors import NoEngineError, StudyError
 from tuner.exporters import EXPORTERS
+from tuner.gpus import find_gpus
 from tuner.plan import Plan
 from tuner.recommend import SEARCH_PHASES, Rules, recommend, shortlist
 from tuner.records import Phase, Provenance, Recommendation, TrialPlan, TrialRecord
@@ -36,7 +37,9 @@ class Study:
         self._store = store
         self._narrator = narrator
         self._breakdown = Breakdown()
-        self._bench = Bench(plan, store, LocalRunner(), self._breakdown, narrator.line, narrator.phase)
+        self._bench = Bench(
+            plan, store, LocalRunner(), self._breakdown, narrator.line, narrator.phase, find_gpus(plan.config)
+        )
         self._begun = store.plans()
         self._records = {record.plan.step: record for record in store.records() if _is_final(record)}
         self._provenance: Provenance | None = store.provenance()

@@ -14,6 +14,7 @@ from pathlib import Path
 from runners import Engine, EngineDied, EngineHung, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
 from search_spaces import Scalar
 from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
+from tuner.gpus import StudyGpus
 from tuner.host import away_from_engine
 from tuner.measure import measure
 from tuner.plan import Plan
@@ -36,6 +37,7 @@ class Bench:
     breakdown: Breakdown
     say: Callable[[str], None]
     phase: Callable[[str | None], None]
+    gpus: StudyGpus
 
 
 async def run_trial(bench: Bench, trial: TrialPlan, *, meanwhile: Awaitable[None] | None = None) -> TrialRecord:
@@ -98,16 +100,24 @@ async def _attempts(
 async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[None] | None) -> AsyncIterator[Engine]:
     """Starts and stops the engine, each under its own name in the breakdown."""
     plan, config = bench.plan, trial.serve_config
+    slot = bench.gpus.slot(config)
     spec = LaunchSpec(
         # Last, so that it wins over a name that the user's exports are to have.
-        argv=(*plan.config.engine_argv, *config.to_argv(), "--served-model-name", SERVED_MODEL),
-        env={**config.env, "VLLM_CACHE_ROOT": str(_compile_cache(plan, config.id))},
+        argv=(
+            *(slot.pinning() if slot else ()),
+            *plan.config.engine_argv,
+            *config.to_argv(),
+            "--served-model-name",
+            SERVED_MODEL,
+        ),
+        env={**config.env, **(slot.env if slot else {}), "VLLM_CACHE_ROOT": str(_compile_cache(plan, config.id))},
         workdir=bench.store.trial_directory(trial.number).absolute(),
         served_model=SERVED_MODEL,
         ready_timeout_s=plan.config.ready_timeout_s,
         study=study_marker(plan),
     )
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(bench.gpus.held(slot))
         with bench.breakdown.activity(ENGINE_START):
             work = asyncio.ensure_future(meanwhile) if meanwhile is not None else None
             try:
@@ -169,6 +179,7 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
             breakdown=bench.breakdown,
             seed=plan.config.seed,
             client_processes=plan.config.client_processes,
+            observe=lambda: bench.gpus.observe(bench.gpus.slot(trial.serve_config), engine.pid),
         )
         measurement = await _watched(engine, measuring, silence_s=plan.config.hang_timeout_s)
         store.write_measurement(trial.number, measurement)

@@ -76,6 +76,8 @@ class TrialRecord(Strict):
     )
     failure: Failure | None = Field(description="why it is not measured")
     engine_version: str | None = Field(description="what the engine's /version said")
+    started_at: str | None = Field(default=None, description="UTC time at which it began, ISO 8601; last attempt")
+    ended_at: str | None = Field(default=None, description="UTC time at which its engine was gone, ISO 8601")
     seconds: dict[str, float] = Field(description="wall-clock seconds by activity")
     measurements: dict[str, Measurement] = Field(description="by condition")
     applied: dict[str, Scalar] = Field(

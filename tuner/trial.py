@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from runners import Engine, EngineDied, EngineHung, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
@@ -48,7 +49,7 @@ async def run_trial(bench: Bench, trial: TrialPlan, *, meanwhile: Awaitable[None
         trial: what to launch and measure; already written to the store.
         meanwhile: the tuner's own work that may run while the engine starts, but not while it is measured.
     """
-    seconds_before = dict(bench.breakdown.seconds)
+    seconds_before, started_at = dict(bench.breakdown.seconds), _now()
     failure, version, applied = await _attempts(bench, trial, meanwhile)
     measured = bench.store.measurements(trial.number)
     complete = all(key in measured for key in trial.conditions)
@@ -58,12 +59,18 @@ async def run_trial(bench: Bench, trial: TrialPlan, *, meanwhile: Awaitable[None
         status=status,
         failure=failure,
         engine_version=version,
+        started_at=started_at,
+        ended_at=_now(),
         seconds={name: total - seconds_before.get(name, 0.0) for name, total in bench.breakdown.seconds.items()},
         measurements=measured,
         applied=applied,
     )
     bench.store.write_record(record)
     return record
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 async def _attempts(

@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,7 +169,7 @@ def test_mlflow_s_trials_can_be_sorted_by_each_profile_s_throughput(
 
 
 def test_mlflow_s_params_are_the_knobs_that_reached_the_engine(children: list[Run]) -> None:
-    assert children[0].data.params == {"method": "none", "prefix_caching": "True"}
+    assert children[0].data.params == {"method": "none", "num_speculative_tokens": "0", "prefix_caching": "True"}
     assert children[1].data.params == {
         "method": "dflash",
         "num_speculative_tokens": "15",
@@ -203,8 +206,55 @@ def test_mlflow_says_what_is_recommended_and_why(
         chosen = {r.plan.number for r in finished.store().records() if r.plan.serve_config.id == answer.serve_config.id}
         assert marked == chosen
         files = {Path(item.path).name for item in client.list_artifacts(parent.info.run_id, f"recommended/{key}")}
-        assert files == {"recommendation.json", "serve.sh", "serve.yaml"}
+        assert files == {"provenance.json", "recommendation.json", "serve.sh", "serve.yaml"}
     assert "| code |" in parent.data.tags["mlflow.note.content"]
+
+
+def test_mlflow_s_runs_begin_and_end_when_the_trials_did(finished: FinishedStudy, children: list[Run]) -> None:
+    for run, record in zip(children, finished.store().records(), strict=True):
+        lasted_s = (run.info.end_time - run.info.start_time) / 1000
+        assert lasted_s == pytest.approx(sum(record.seconds.values()), abs=0.5)
+
+
+@pytest.fixture
+def fetched(finished: FinishedStudy, tmp_path: Path, client: mlflow.MlflowClient) -> Path:
+    """What a deployment downloads by the alias of the profile's registered model."""
+    version = client.get_model_version_by_alias("dflash-tuner.target.code", "simulated")
+    command = [sys.executable, "-m", "mlflow", "artifacts", "download", "--dst-path", str(tmp_path), "--artifact-uri"]
+    uri = f"models:/dflash-tuner.target.code/{version.version}"
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{finished.out / 'mlflow.db'}"}
+    subprocess.run([*command, uri], check=True, env=environment, capture_output=True)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_deployment_fetches_the_recommendation_from_mlflow_by_alias(finished: FinishedStudy, fetched: Path) -> None:
+    (file,) = fetched.rglob("serve.yaml")
+    expected = answers(finished)["code"].serve_config.to_yaml()
+    assert yaml.safe_load(file.read_text(encoding="utf-8")) == yaml.safe_load(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["run", "alias"])
+def test_export_takes_a_recommendation_out_of_mlflow_without_the_study(
+    finished: FinishedStudy, parent: Run, source: str, tmp_path: Path
+) -> None:
+    run = parent.info.run_id if source == "run" else "models:/dflash-tuner.target.code@simulated"
+    uri = f"sqlite:///{finished.out / 'mlflow.db'}"
+    words = ("--from-mlflow", run, "--tracking-uri", uri, "--profile", "code", "--allow-simulated")
+    of_mlflow = run_tune("export", *words, cwd=tmp_path)
+    of_study = run_tune("export", "main", "--out", str(finished.out), "--profile", "code", "--allow-simulated")
+    assert (of_mlflow.returncode, of_mlflow.stderr) == (0, "")
+    assert of_mlflow.stdout == of_study.stdout
+
+
+def test_export_needs_a_study_or_a_run_and_says_what_is_not_in_mlflow(finished: FinishedStudy) -> None:
+    neither = run_tune("export")
+    assert (neither.returncode, "--from-mlflow RUN" in neither.stderr) == (2, True)
+    uri = f"sqlite:///{finished.out / 'mlflow.db'}"
+    absent = run_tune("export", "--from-mlflow", "0" * 32, "--tracking-uri", uri)
+    assert absent.returncode == 2
+    assert absent.stderr.startswith("tune: --from-mlflow 000")
 
 
 def test_no_prompt_is_in_mlflow(finished: FinishedStudy) -> None:

@@ -1,27 +1,30 @@
-"""MLflow: the only module that knows it. Made from the study's files, so it can be made again (`tune sync`).
+"""One study in MLflow. Made from the study's files, so it can be made again (`tune sync`).
 
 An experiment per model, a parent run per study, a child run per trial. Best effort while the study runs: what could
 not be logged is said once and caught up later; the files are the truth. Prompts and outputs are never logged.
 """
 
 import json
-import logging
-import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.plan import Plan
-from tuner.records import BlockValue, Provenance, Recommendation, TrialRecord
-from tuner.store import Store, file_name, write_atomically
+from tuner.records import Measurement, Provenance, Recommendation, TrialRecord
+from tuner.store import Store, write_atomically
+from tuner.tracking._client import connect
+from tuner.tracking._names import key_of, registered_name
+from tuner.tracking._registry import publish_version
+from tuner.tracking._runs import begin_run, log_metrics, log_params, log_steps
 from tuner.trial import study_marker
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 LOG_TAIL_LINES = 200
-BATCH_METRICS = 1000  # MLflow's own limit per call
+DRAFT_LENGTH = "num_speculative_tokens"  # 0 without speculation, so that runs can be compared along it
+LOAD_METRICS = ("output_tok_s", "ttft_p50_s", "tpot_p50_s", "e2e_p90_s")
 DIGEST_CHARS = 36  # MLflow's column
 
 
@@ -53,9 +56,10 @@ class MlflowTracker:
             "hardware": ", ".join(provenance.gpus) or provenance.cpu,
         }
         tags["study.id"] = f"{study_marker(self._plan)} {provenance.created_at}"
-        parent = _run(client, experiment, self._plan.config.study, tags, ("study.id",))
+        began = _ms(provenance.created_at)
+        parent = begin_run(client, experiment, self._plan.config.study, tags, ("study.id",), started_ms=began)
         config = self._plan.config.model_dump(mode="json", exclude={"engine_env"})
-        _log_params(client, parent, {name: value for name, value in config.items() if value is not None})
+        log_params(client, parent, {name: value for name, value in config.items() if value is not None})
         self._log_workload(client, parent)
         self._remember("experiment", experiment)
         self._remember("parent", parent)
@@ -78,8 +82,10 @@ class MlflowTracker:
         if record.failure:
             tags |= {"failure.kind": record.failure.kind, "failure.message": record.failure.message}
         name = f"{record.plan.number:03d} {record.plan.phase}: {config.label()}"
-        run_id = _run(client, self._runs["experiment"], name, tags, ("mlflow.parentRunId", "trial"))
-        _log_params(client, run_id, self._plan.space.alive(config.values))
+        identity = ("mlflow.parentRunId", "trial")
+        began = _ms(record.started_at)
+        run_id = begin_run(client, self._runs["experiment"], name, tags, identity, started_ms=began)
+        log_params(client, run_id, {DRAFT_LENGTH: 0} | self._plan.space.alive(config.values))
         metrics = {
             f"profile/{key_of(condition)}/{name}": value
             for condition, measurement in record.measurements.items()
@@ -87,16 +93,16 @@ class MlflowTracker:
             for name, value in measurement.metrics.items()
         }
         metrics |= {f"seconds/{name.replace(' ', '_')}": value for name, value in record.seconds.items()}
-        _log_metrics(client, run_id, metrics)
-        for condition, measurement in record.measurements.items():
-            _log_blocks(client, run_id, key_of(condition), measurement.blocks, self._plan.objective.metric)
+        log_metrics(client, run_id, metrics)
+        log_steps(client, run_id, [*self._blocks(record.measurements), *self._load_levels(record.measurements)])
         client.log_text(run_id, config.to_yaml(), "serve.yaml")
         client.log_dict(run_id, json.loads(record.model_dump_json()), "trial.json")
         log = self._store.trial_directory(record.plan.number) / "engine.log"
         if log.exists():
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             client.log_text(run_id, "\n".join(lines[-LOG_TAIL_LINES:]) + "\n", "engine-log-tail.txt")
-        client.set_terminated(run_id, "FINISHED" if record.status == "measured" else "FAILED")
+        status = "FINISHED" if record.status == "measured" else "FAILED"
+        client.set_terminated(run_id, status, end_time=_ms(record.ended_at))
         self._remember(key, run_id)
 
     def close(self, recommendations: list[Recommendation], summary: str) -> None:
@@ -107,17 +113,59 @@ class MlflowTracker:
             if answer.effect:
                 metrics |= {"gain": answer.effect.gain, "gain_low": answer.effect.low, "gain_high": answer.effect.high}
             key = key_of(answer.condition)
-            _log_metrics(client, parent, {f"recommended/{key}/{n}": v for n, v in metrics.items()})
+            log_metrics(client, parent, {f"recommended/{key}/{n}": v for n, v in metrics.items()})
             client.set_tag(parent, f"recommended.{key}", f"{answer.verdict}: {answer.serve_config.label()}")
             client.set_tag(parent, f"reason.{key}", answer.reason)
             self._mark_trials(client, answer)
             directory = self._store.recommended_directory(answer.condition)
             client.log_artifacts(parent, str(directory), f"recommended/{key}")
+            self._publish(client, answer)
         client.set_tag(parent, "simulated", str(any(answer.simulated for answer in recommendations)).lower())
         client.log_text(parent, summary, "summary.md")
         client.set_tag(parent, "mlflow.note.content", summary)
         client.set_experiment_tag(self._runs["experiment"], "mlflow.note.content", summary)
         client.set_terminated(parent, "FINISHED")
+
+    def _publish(self, client: "MlflowClient", answer: Recommendation) -> None:
+        """The answer as a version that a deployment fetches by alias; its folder tells by itself where it is from."""
+        parent, folder = self._runs["parent"], f"recommended/{key_of(answer.condition)}"
+        provenance = self._store.provenance()
+        if provenance is not None:
+            client.log_text(parent, provenance.model_dump_json(indent=2), f"{folder}/provenance.json")
+        tags = {"study": self._plan.config.study, "verdict": answer.verdict, "config": answer.serve_config.id}
+        if answer.effect:
+            tags["gain"] = f"{answer.effect.gain:.3f}"
+        publish_version(
+            client,
+            registered_name(self._plan.config.model, answer.condition),
+            run_id=parent,
+            folder=folder,
+            tags=tags,
+            description=answer.reason,
+            alias="simulated" if answer.simulated else "recommended",
+        )
+
+    def _blocks(self, measurements: Mapping[str, Measurement]) -> list[tuple[str, float, int]]:
+        """The objective over the paired blocks of each condition."""
+        metric = self._plan.objective.metric
+        return [
+            (f"block/{key_of(condition)}/{metric}", block.metrics[metric], block.block)
+            for condition, measurement in measurements.items()
+            for block in measurement.blocks
+            if metric in block.metrics
+        ]
+
+    def _load_levels(self, measurements: Mapping[str, Measurement]) -> list[tuple[str, float, int]]:
+        """Throughput and latency over the concurrency, where a profile was measured at several."""
+        conditions = [c for c in self._plan.conditions if c.load.kind == "concurrency"]
+        several = {c.profile for c in conditions if any(c.load != d.load for d in conditions if d.profile == c.profile)}
+        return [
+            (f"load/{key_of(c.key.rpartition('/')[0])}/{name}", measurements[c.key].metrics[name], int(c.load.value))
+            for c in conditions
+            if c.profile in several and c.key in measurements and measurements[c.key].valid
+            for name in LOAD_METRICS
+            if name in measurements[c.key].metrics
+        ]
 
     def _mark_trials(self, client: "MlflowClient", answer: Recommendation) -> None:
         """Marks every run of the recommended configuration, so that the best run of the search shows it too."""
@@ -141,17 +189,7 @@ class MlflowTracker:
 
     def _connect(self) -> "MlflowClient":
         if self._client is None:
-            os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-            os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-            os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")  # importing it would undo what follows
-            # Its own 7 retries take minutes, in which no engine is measured; `tune sync` is our retry.
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-            logging.getLogger("mlflow").setLevel(logging.ERROR)
-            logging.getLogger("alembic").setLevel(logging.ERROR)
-            from mlflow import MlflowClient
-
-            self._client = MlflowClient(tracking_uri=self._uri)
+            self._client = connect(self._uri)
         return self._client
 
     def _remember(self, key: str, run_id: str) -> None:
@@ -159,49 +197,6 @@ class MlflowTracker:
         write_atomically(self._file, json.dumps(self._runs, indent=1))
 
 
-def default_tracking_uri(out: Path) -> str:
-    """One SQLite file for all studies of a directory."""
-    return f"sqlite:///{(out / 'mlflow.db').absolute()}"
-
-
-def key_of(condition: str) -> str:
-    """A condition's key as part of MLflow's names, which allow few signs and no odd paths."""
-    plain = re.fullmatch(r"[\w\-. :/]+", condition) and all(part.strip(". ") for part in condition.split("/"))
-    return condition if plain else file_name(condition)
-
-
-def _run(client: "MlflowClient", experiment: str, name: str, tags: dict[str, str], identity: tuple[str, ...]) -> str:
-    """The run with these identifying tags: one that a killed tuner began is taken up, not logged a second time."""
-    wanted = " and ".join(f"tags.`{tag}` = '{tags[tag]}'" for tag in identity)
-    begun = client.search_runs([experiment], filter_string=wanted, max_results=1)
-    if begun:
-        return str(begun[0].info.run_id)
-    return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
-
-
-def _log_params(client: "MlflowClient", run_id: str, params: Mapping[str, Any]) -> None:
-    from mlflow.entities import Param
-
-    client.log_batch(run_id, params=[Param(name, str(value)[:6000]) for name, value in params.items()])
-
-
-def _log_metrics(client: "MlflowClient", run_id: str, metrics: Mapping[str, float]) -> None:
-    import time
-
-    from mlflow.entities import Metric
-
-    now = int(time.time() * 1000)
-    entries = [Metric(name, value, now, 0) for name, value in metrics.items()]
-    for start in range(0, len(entries), BATCH_METRICS):
-        client.log_batch(run_id, metrics=entries[start : start + BATCH_METRICS])
-
-
-def _log_blocks(client: "MlflowClient", run_id: str, condition: str, blocks: Sequence[BlockValue], metric: str) -> None:
-    import time
-
-    from mlflow.entities import Metric
-
-    now = int(time.time() * 1000)
-    name = f"block/{condition}/{metric}"
-    entries = [Metric(name, b.metrics[metric], now, b.block) for b in blocks if metric in b.metrics]
-    client.log_batch(run_id, metrics=entries)
+def _ms(time: str | None) -> int | None:
+    """Milliseconds since the epoch of an ISO 8601 time; None lets MLflow take the present."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000) if time else None

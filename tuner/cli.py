@@ -35,6 +35,7 @@ def tune(
 
 
 COMMANDS = {
+    "plan": "Show what a study would launch, what is refused and why, and what it would cost; starts no engine.",
     "record": "Record live traffic: a proxy in front of a running server that writes a workload file.",
     "resume": "Go on with a study that was stopped; nothing that was measured is measured again.",
     "inspect": "Show what is in a workload: profiles, lengths, arrivals, sessions, prefix sharing, sampling, problems.",

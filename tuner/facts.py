@@ -4,15 +4,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import runners.gpu
 from search_spaces import Checkpoint, Device, Facts, Gpu, Release, read_geometry
-from tuner import host
 from tuner.errors import UsageError
 from workloads import Request
 
 CHARS_PER_TOKEN = 4
 """Where a recording has no token counts. A rule of thumb for English text and code; other languages have fewer."""
 
-MIB = 2**20
 GIB = 2**30
 LARGE_GPU_BYTES = 70 * GIB
 HUGE_GPU_BYTES = 160 * GIB
@@ -25,7 +24,8 @@ def gather_facts(
     target: Checkpoint,
     draft: Checkpoint | None,
     requests: Sequence[Request],
-    found_gpus: tuple[str, ...],
+    device: Device,
+    gpus: tuple[Gpu, ...],
     assumed_gpus: tuple[Gpu, ...] | None = None,
 ) -> Facts:
     """The facts that rules judge by.
@@ -35,14 +35,15 @@ def gather_facts(
         target: the model.
         draft: its draft, if any.
         requests: the workload.
-        found_gpus: what the host says of its GPUs.
+        device: which of vLLM's defaults apply on this host.
+        gpus: GPUs of this host that the study may use.
         assumed_gpus: GPUs to plan for instead of the host's.
 
     Raises:
         CheckpointError: a config that was readable before is not any more.
     """
-    gpus = assumed_gpus if assumed_gpus is not None else gpus_of_host(found_gpus)
-    device = assumed_device(gpus) if assumed_gpus is not None else host.device(found_gpus)
+    if assumed_gpus is not None:
+        gpus, device = assumed_gpus, assumed_device(assumed_gpus)
     return Facts(
         target=target,
         draft=draft,
@@ -76,15 +77,11 @@ def _texts(body: Mapping[str, Any]) -> Iterator[str]:
                 yield text
 
 
-def gpus_of_host(found: tuple[str, ...]) -> tuple[Gpu, ...]:
-    """GPUs from `name, MiB` as host.gpus tells them; those that share the host's memory have no figure, and none do."""
-    gpus = []
-    for line in found:
-        name, _, memory = line.rpartition(",")
-        if not memory.strip().isdigit():
-            return ()
-        gpus.append(Gpu(name.strip(), int(memory) * MIB))
-    return tuple(gpus)
+def known_gpus(found: Sequence[runners.gpu.Gpu]) -> tuple[Gpu, ...]:
+    """What rules need of each GPU; nothing where one shares the host's memory, because then memory has no limit."""
+    if any(not gpu.memory_bytes for gpu in found):
+        return ()
+    return tuple(Gpu(gpu.name, gpu.memory_bytes, gpu.compute_capability) for gpu in found)
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:

@@ -8,8 +8,9 @@ from functools import partial
 
 from search_spaces import (
     Checkpoint,
-    Facts,
+    Gpu,
     ResolvedSpace,
+    SearchSpace,
     ServeConfig,
     check_draft_fits,
     load_release,
@@ -23,6 +24,8 @@ from tuner.conditions import Condition, TemperaturePlan, parse_temperature, plan
 from tuner.config import TuneConfig
 from tuner.engine_command import engine_version
 from tuner.errors import UsageError
+from tuner.facts import gather_facts, known_gpus
+from tuner.gpus import find_gpus
 from tuner.objective import Objective, Slo, parse_objective, parse_slos
 from workloads import Block, Profile, Request, Workload, read_sample, read_workload, split_profiles, stream_requests
 
@@ -50,8 +53,12 @@ class Plan:
     warnings: tuple[str, ...]
 
 
-def make_plan(config: TuneConfig) -> Plan:
+def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None) -> Plan:
     """Reads and checks everything.
+
+    Args:
+        config: the request.
+        assumed_gpus: GPUs to plan for instead of the host's; such a plan cannot be run.
 
     Raises:
         WorkloadError: the workload cannot be used.
@@ -73,14 +80,22 @@ def make_plan(config: TuneConfig) -> Plan:
         )
     release, warning = load_release(version)
     warnings += [warning] if warning else []
-    target, draft = _checkpoints(config)
-    gpus = host.gpus()
-    facts = Facts(target=target, draft=draft, release=release, device=host.device(gpus))
-    space = load_space(config.space).resolve(
-        facts, fixed_args=parse_engine_args(config.engine_args), env=config.engine_env
+    unresolved = load_space(config.space)
+    target, draft = _checkpoints(config, plain_drafts=_has_plain_drafts(unresolved))
+    found_gpus = find_gpus(config).gpus
+    gpus = host.describe_gpus(found_gpus)
+    facts = gather_facts(
+        release=release,
+        target=target,
+        draft=draft,
+        requests=workload.requests,
+        device=host.device(gpus),
+        gpus=known_gpus(found_gpus),
+        assumed_gpus=assumed_gpus,
     )
+    space = unresolved.resolve(facts, fixed_args=parse_engine_args(config.engine_args), env=config.engine_env)
     if draft is None:
-        warnings.append("no --draft: speculation is not part of the search")
+        warnings.append("no --draft: no method that needs one is part of the search")
     baseline = read_baseline(config.baseline, space) if config.baseline else space.serve_config(space.baseline())
     return Plan(
         config=config,
@@ -155,10 +170,16 @@ def _rejected_lines(workload: Workload) -> list[str]:
     return [f"{len(workload.rejected)} lines of {workload.path} rejected; line {first.line}: {first.reason}"]
 
 
-def _checkpoints(config: TuneConfig) -> tuple[Checkpoint, Checkpoint | None]:
+def _has_plain_drafts(space: SearchSpace) -> bool:
+    """Whether a model that is no special draft may draft."""
+    method = space.knobs.get("method")
+    return method is not None and "draft_model" in method.values()
+
+
+def _checkpoints(config: TuneConfig, *, plain_drafts: bool) -> tuple[Checkpoint, Checkpoint | None]:
     target = read_checkpoint(config.model)
     if config.draft is None:
         return target, None
     draft = read_checkpoint(config.draft)
-    check_draft_fits(draft, target)
+    check_draft_fits(draft, target, plain=plain_drafts)
     return target, draft

@@ -40,6 +40,10 @@ _CONNECT_S = 10.0
 # Shorter than the 5 s for which uvicorn, and so vLLM, keeps an idle connection: else it may close while it is reused.
 _IDLE_S = 2.0
 
+HEADER_BYTES = 2**16
+HEADERS = 1000
+"""Longest header line and number of headers: as much as uvicorn, and so vLLM, takes; aiohttp's own limits are lower."""
+
 Store = Callable[[Facts, bytes, Tape], None]
 
 
@@ -73,6 +77,9 @@ class Proxy:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_ADDED_BY_CLIENT,
+            max_line_size=HEADER_BYTES,
+            max_field_size=HEADER_BYTES,
+            max_headers=HEADERS,
         ) as self._session:
             yield
 

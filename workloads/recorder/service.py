@@ -9,7 +9,7 @@ import uvloop
 from aiohttp import web
 
 from workloads.recorder.channel import Account, Channel
-from workloads.recorder.proxy import Proxy
+from workloads.recorder.proxy import HEADER_BYTES, HEADERS, Proxy
 from workloads.recorder.redaction import what_it_is_worth
 from workloads.recorder.settings import RecordError, RecordSettings
 
@@ -53,6 +53,9 @@ async def _record(settings: RecordSettings, say: Callable[[str], None]) -> Recor
         handler_cancellation=True,
         auto_decompress=False,
         shutdown_timeout=settings.grace_s / 2,  # aiohttp waits so long twice: before it cancels and after
+        max_line_size=HEADER_BYTES,
+        max_field_size=HEADER_BYTES,
+        max_headers=HEADERS,
     )
     try:
         await serving.setup()

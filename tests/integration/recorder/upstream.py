@@ -82,6 +82,9 @@ class Upstream:
             await self._step_by_step(writer)
         elif behaviour == "endless":
             await self._endless(reader, writer)
+        elif behaviour == "silent":
+            await reader.read(1)
+            self.client_left.set()
         else:
             answer = ANSWERS[behaviour]
             writer.write(answer if request.method != "HEAD" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")

@@ -91,7 +91,7 @@ def test_a_finished_recording_holds_the_same_records_by_arrival_from_zero(
     times: list[float], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("order") / "f.jsonl"
-    records = [
+    records: list[dict[str, Any]] = [
         {"timestamp_s": round(at_s, 6), "id": str(n), "body": {"prompt": "x" * n}} for n, at_s in enumerate(times)
     ]
     path.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), encoding="utf-8")

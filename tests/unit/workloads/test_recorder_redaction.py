@@ -50,10 +50,19 @@ def test_layout_stays(text: str) -> None:
 
 def test_a_common_word_becomes_a_common_word_so_that_it_remains_one_token() -> None:
     words = ["The", "answer", "should", "return", "several", "values", "Before", "THE", "server", "can", "write"]
-    common = set(SUBSTITUTION._known)
-    replaced = SUBSTITUTION.text(" ".join(words)).split()
+    fresh = Substitution(KEY)
+    common = {word for words in fresh._common.values() for word in words}
+    replaced = fresh.text(" ".join(words)).split()
     assert all(word.lower() in common for word in replaced)
     assert [word[0].isupper() for word in replaced] == [word[0].isupper() for word in words]
+
+
+def test_a_vocabulary_larger_than_the_common_words_stays_one_to_one() -> None:
+    words = sorted({f"{a}{b}{c}{d}" for a in "bcdf" for b in "aeiou" for c in ("lm", "rst", "n") for d in "aeiouxyz"})
+    words += [f"{word}{word}" for word in words]
+    replaced = Substitution(KEY).text(" ".join(words)).split()
+    assert len(set(replaced)) == len(words)
+    assert [len(word) for word in replaced] == [len(word) for word in words]
 
 
 def test_another_key_is_another_substitution() -> None:

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-record
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ test-gpu: $(VENV)/installed ## What needs NVIDIA GPUs; skipped, with the reason,
 
 test-engine: setup ## Only what needs the real engine
 	$(BIN)/python -m pytest -m engine
+
+bench-record: $(VENV)/installed ## What tune record adds to a request, against a mock server
+	$(BIN)/python bench/record_overhead.py
 
 check: $(VENV)/installed ## Lint, types and import rules, in under a minute
 	$(BIN)/ruff check $(CODE)

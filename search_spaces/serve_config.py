@@ -69,6 +69,8 @@ class ServeConfig(BaseModel):
 
     def label(self) -> str:
         """A short human name, e.g. `dflash K=7, kv_block_size=32`."""
+        if not self.values and not self.tuned_args:
+            return "as it is"  # an engine that somebody else configured
         method = self.identity.get("method", "none")
         if method == "none":
             parts = ["no speculation"]

@@ -19,7 +19,15 @@ class TuneConfig(BaseModel):
     workload_format: str | None = Field(default=None, description="format of the workload; None sniffs it")
     model: str = Field(description="target model: directory or hub id")
     draft: str | None = Field(default=None, description="DFlash draft: directory or hub id")
-    engine_argv: tuple[str, ...] = Field(description="command that starts the engine, up to and including `serve`")
+    engine_argv: tuple[str, ...] = Field(
+        description="command that starts the engine, up to and including `serve`; empty for an image or a URL"
+    )
+    engine_image: str | None = Field(default=None, description="container image with the engine")
+    container_command: str = Field(default="docker", description="docker or podman, where an image is named")
+    engine_url: str | None = Field(default=None, description="engine that runs already and is not to be restarted")
+    engine_api_key_env: str | None = Field(
+        default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="variable with the key of the engine at the URL"
+    )
     engine_version: str | None = Field(default=None, description="vLLM version, where the command cannot tell it")
     engine_args: tuple[str, ...] = Field(default=(), description="vLLM arguments that every launch gets")
     engine_env: dict[str, str] = Field(default_factory=dict, description="environment variables of every launch")

@@ -22,13 +22,15 @@ from tuner import host
 from tuner.baseline import read_baseline
 from tuner.conditions import Condition, TemperaturePlan, parse_temperature, plan_conditions
 from tuner.config import TuneConfig
-from tuner.engine_command import engine_version
+from tuner.engine_choice import planned_version
 from tuner.errors import UsageError
 from tuner.facts import gather_facts, known_gpus
 from tuner.gpus import find_gpus
 from tuner.objective import Objective, Slo, parse_objective, parse_slos
 from workloads import Block, Profile, Request, Workload, read_sample, read_workload, split_profiles, stream_requests
 
+# An engine that may not be restarted has one configuration, which nobody here chose.
+AS_ATTACHED = SearchSpace(name="as attached", knobs={})
 # Without a version the newest table is the best guess.
 UNKNOWN_VERSION = "0.33.0"
 
@@ -72,7 +74,7 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
     conditions = plan_conditions(profiles, temperature, config.load)
     search_blocks, held_out_blocks = _blocks(profiles, config)
     warnings += _rejected_lines(workload)
-    version = config.engine_version or engine_version(config.engine_argv)
+    version = planned_version(config)
     if version is None:
         version = UNKNOWN_VERSION
         warnings.append(
@@ -80,7 +82,7 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
         )
     release, warning = load_release(version)
     warnings += [warning] if warning else []
-    unresolved = load_space(config.space)
+    unresolved = AS_ATTACHED if config.engine_url is not None else load_space(config.space)
     target, draft = _checkpoints(config, plain_drafts=_has_plain_drafts(unresolved))
     found_gpus = find_gpus(config).gpus
     gpus = host.describe_gpus(found_gpus)
@@ -94,7 +96,12 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
         assumed_gpus=assumed_gpus,
     )
     space = unresolved.resolve(facts, fixed_args=parse_engine_args(config.engine_args), env=config.engine_env)
-    if draft is None:
+    if config.engine_url is not None:
+        warnings.append(
+            f"the engine at {config.engine_url} is measured as it is and never restarted: only load and temperature "
+            "are tuned"
+        )
+    elif draft is None:
         warnings.append("no --draft: no method that needs one is part of the search")
     baseline = read_baseline(config.baseline, space) if config.baseline else space.serve_config(space.baseline())
     return Plan(

@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from runners import LocalRunner, reap_engines
+from runners import ContainerRunner, reap_containers, reap_engines, warm_page_cache
 from search_spaces import Scalar, ServeConfig
 from tuner import host
 from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
 from tuner.console import Narrator, summary_markdown
+from tuner.engine_choice import choose_runner
 from tuner.errors import NoEngineError, StudyError
 from tuner.exporters import EXPORTERS
 from tuner.gpus import find_gpus
@@ -37,8 +38,9 @@ class Study:
         self._store = store
         self._narrator = narrator
         self._breakdown = Breakdown()
+        self._runner = choose_runner(plan.config, with_gpus=bool(plan.gpus))
         self._bench = Bench(
-            plan, store, LocalRunner(), self._breakdown, narrator.line, narrator.phase, find_gpus(plan.config)
+            plan, store, self._runner, self._breakdown, narrator.line, narrator.phase, find_gpus(plan.config)
         )
         self._begun = store.plans()
         self._records = {record.plan.step: record for record in store.records() if _is_final(record)}
@@ -57,6 +59,11 @@ class Study:
         """Clears away what a killed run left behind and records where the figures will come from."""
         for process in reap_engines(study_marker(self._plan)):
             self._narrator.line(f"ended a process that an earlier run left behind: pid {process.pid} ({process.role})")
+        if isinstance(self._runner, ContainerRunner):
+            for container in reap_containers(study_marker(self._plan), command=self._runner.command):
+                self._narrator.line(f"removed a container that an earlier run left behind: {container[:12]}")
+        if self._plan.config.engine_url is None:
+            warm_page_cache(model for model in (self._plan.config.model, self._plan.config.draft) if model)
         digest = self._plan.workload.digest
         if self._provenance is None:
             self._provenance = host.provenance(
@@ -173,7 +180,8 @@ class Study:
         for answer in answers:
             self._store.write_recommendation(answer)
             directory = self._store.recommended_directory(answer.condition)
-            for filename, export in EXPORTERS.values():
+            # An engine that runs already was configured by somebody else: there is nothing to serve with.
+            for filename, export in EXPORTERS.values() if self._plan.config.engine_url is None else ():
                 write_atomically(directory / filename, export(answer, self._provenance))
         await self._tell_tracker()
         if self._tracker and not self._tracking_broken:

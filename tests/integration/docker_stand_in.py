@@ -31,8 +31,11 @@ RUN.add_argument("--label", action="append", default=[])
 RUN.add_argument("--volume", action="append", default=[])
 RUN.add_argument("image")
 RUN.add_argument("words", nargs=argparse.REMAINDER)
-KNOWN_IMAGE = "engine:1"
-ENGINE = Path(__file__).with_name("scripted_engine.py")
+KNOWN_IMAGE, SIMULATED_IMAGE = "engine:1", "simulated:v0.32.0"
+ENTRY_POINTS = {
+    KNOWN_IMAGE: [str(Path(__file__).with_name("scripted_engine.py"))],
+    SIMULATED_IMAGE: ["-P", str(Path(__file__).parents[2] / "runners" / "simulated" / "__main__.py"), "serve"],
+}
 
 
 @dataclass
@@ -69,7 +72,7 @@ class Connection(socketserver.StreamRequestHandler):
 
     def run(self, words: list[str]) -> int:
         given = RUN.parse_args(words)
-        if given.image != KNOWN_IMAGE:
+        if given.image not in ENTRY_POINTS:
             self.say(err=f"docker: Error response from daemon: pull access denied for {given.image}, not found.\n")
             return 125
         lines = Path(given.env_file).read_text(encoding="utf-8").splitlines()
@@ -77,7 +80,7 @@ class Connection(socketserver.StreamRequestHandler):
         inside = given.words[: given.words.index("--host")]
         port = given.publish.split(":")[1]
         process = subprocess.Popen(
-            [sys.executable, str(ENGINE), *inside, "--host", "127.0.0.1", "--port", port],
+            [sys.executable, *ENTRY_POINTS[given.image], *inside, "--host", "127.0.0.1", "--port", port],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -33,6 +33,14 @@ class StudyOptions:
     engine_command: Annotated[str | None, Parameter(help='Command that starts the engine, such as "vllm serve".')] = (
         None
     )
+    engine_image: Annotated[str | None, Parameter(help="Container image with vLLM, run with docker or podman.")] = None
+    container_command: Annotated[str | None, Parameter(help="docker or podman; what is found by default.")] = None
+    engine_url: Annotated[
+        str | None, Parameter(help="An engine that runs already: measured as it is, never restarted.")
+    ] = None
+    engine_api_key_env: Annotated[
+        str | None, Parameter(help="Name of the environment variable with that engine's API key.")
+    ] = None
     engine_version: Annotated[str | None, Parameter(help="vLLM version, where the command cannot tell it.")] = None
     engine_args: Annotated[
         str, Parameter(help='vLLM arguments of every launch, one string: "--dtype float32".', allow_leading_hyphen=True)
@@ -77,13 +85,20 @@ class StudyOptions:
         """
         from tuner.commands.running import new_study_name
         from tuner.config import build_config
+        from tuner.engine_choice import check_one_engine, container_command
         from tuner.engine_command import engine_argv, split_words
 
+        image, url = self.engine_image, self.engine_url
+        check_one_engine(python=self.engine_python, command=self.engine_command, image=image, url=url)
         return build_config(
             workload=self.workload.absolute(),  # a study may be resumed from another directory
             model=absolute_model(self.model),
             draft=absolute_model(self.draft) if self.draft else None,
-            engine_argv=engine_argv(python=self.engine_python, command=self.engine_command),
+            engine_argv=() if image or url else engine_argv(python=self.engine_python, command=self.engine_command),
+            engine_image=image,
+            container_command=container_command(self.container_command) if image else "docker",
+            engine_url=url,
+            engine_api_key_env=self.engine_api_key_env,
             engine_version=self.engine_version,
             engine_args=split_words("--engine-args", self.engine_args),
             engine_env=parse_env(self.engine_env or []),

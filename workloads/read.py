@@ -37,7 +37,7 @@ HASHED = "hash"
 def read_workload(
     path: str | os.PathLike[str],
     *,
-    format: str | None = None,  # noqa: A002 - the word of the command line, and never the builtin here
+    format: str | Format | None = None,  # noqa: A002 - the word of the command line, and never the builtin here
     max_bad_share: float = 0.01,
     time_unit: str | None = None,
     responses: str | os.PathLike[str] | None = None,
@@ -69,7 +69,7 @@ def read_workload(
 def stream_requests(
     path: str | os.PathLike[str],
     *,
-    format: str | None = None,  # noqa: A002 - as read_workload
+    format: str | Format | None = None,  # noqa: A002 - as read_workload
     max_bad_share: float = 0.01,
     time_unit: str | None = None,
     responses: str | os.PathLike[str] | None = None,
@@ -79,7 +79,7 @@ def stream_requests(
 
     Args:
         path: A file in one of the known formats, also packed with gzip or zstd.
-        format: Name of its format; by default told from its first records.
+        format: Its format or the name of a known one; by default told from its first records.
         max_bad_share: Largest share of records that may be bad, 0 to 1; judged when the stream ends.
         time_unit: Unit of its times, one of `TIME_UNITS`; by default told from its first records.
         responses: For an OpenAI batch: its output, which says what the server answered.
@@ -91,11 +91,11 @@ def stream_requests(
             no record is good or too many are bad.
     """
     path = Path(path)
-    if format is not None and format not in FORMATS:
+    if isinstance(format, str) and format not in FORMATS:
         raise WorkloadFormatError(f'format "{format}" is unknown; the known ones are {", ".join(FORMATS)}')
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise WorkloadFormatError(f'the time unit "{time_unit}" is unknown; it is one of {", ".join(TIME_UNITS)}')
-    known, source, head = _open(path, FORMATS[format] if format else None)
+    known, source, head = _open(path, FORMATS[format] if isinstance(format, str) else format)
     if responses is not None and known is not OPENAI_BATCH:
         raise WorkloadFormatError(f"{path} is in {known.name} format; responses are joined with openai_batch only")
     clock, note = settle(known.times(head), time_unit, str(path))

@@ -98,7 +98,9 @@ def to_ns(value: Any, unit: TimeUnit, name: str) -> int:
         raise LineError(f'"{name}" is {value!r:.40}; it must be a number of {UNIT_NAMES[unit]}')
     if isinstance(number, int):
         return number * NS_PER_UNIT[unit]
-    return round(number * NS_PER_UNIT[unit])
+    # The whole part apart: a float cannot hold today's date in nanoseconds.
+    whole = int(number)
+    return whole * NS_PER_UNIT[unit] + round((number - whole) * NS_PER_UNIT[unit])
 
 
 def settle(times: RecordedTimes | None, asked: str | None, where: str) -> tuple[Clock, str | None]:

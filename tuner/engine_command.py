@@ -67,6 +67,17 @@ def engine_version(argv: tuple[str, ...]) -> str | None:
     return asked.stdout.strip() or None
 
 
+def other_release(running: str, planned: str) -> str | None:
+    """A sentence when the engine that answers is of another release line than the plan was made for."""
+    lines = [".".join(version.split(".")[:2]) for version in (running, planned)]
+    if lines[0] == lines[1]:
+        return None
+    return (
+        f"the engine says that it is vLLM {running}, but the plan was made for {planned}: knobs may be missing or "
+        f"without effect; start a new study with --engine-version {running.partition('+')[0]}"
+    )
+
+
 def split_words(option: str, text: str) -> tuple[str, ...]:
     """Splits an option's value as a shell would.
 

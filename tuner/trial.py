@@ -15,6 +15,7 @@ from pathlib import Path
 from runners import Engine, EngineDied, EngineHung, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
 from search_spaces import Scalar
 from tuner.breakdown import ENGINE_START, ENGINE_STOP, Breakdown
+from tuner.engine_command import other_release
 from tuner.gpus import StudyGpus
 from tuner.host import away_from_engine
 from tuner.measure import measure
@@ -138,6 +139,8 @@ async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[N
         bench.say(
             f"    engine ready after {engine.start_s:.0f} s (vLLM {engine.version}){f': {phases}' if phases else ''}"
         )
+        if warning := other_release(engine.version, plan.engine_version):
+            bench.say(f"    warning: {warning}")
         try:
             yield engine
         finally:

@@ -22,7 +22,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if compiler is None:
         pytest.skip("no C compiler here to make the stand-in with")
     directory = tmp_path_factory.mktemp("driver")
-    source = Path(__file__).with_name("nvml_stand_in.c")
+    source = ROOT / "tests" / "data" / "nvml" / "nvml_stand_in.c"
     library = directory / "libnvidia-ml.so.1"
     subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, source], check=True)
     made = subprocess.run(

@@ -15,7 +15,7 @@ from search_spaces import methods, rules
 from search_spaces.errors import SpaceFileError
 from search_spaces.knobs import Knob, Scalar, Values, unsafe
 from search_spaces.limits import batch_limits
-from search_spaces.offers import offer
+from search_spaces.offers import Offer, offer
 from search_spaces.serve_config import Argument, ServeConfig
 from search_spaces.settings import catalogue, catalogue_knob, settings_of
 from search_spaces.speculation_rules import token_budget_holds_drafts
@@ -72,9 +72,19 @@ class SearchSpace(BaseModel):
                 knob names what the release does not have.
         """
         searched = self._methods(facts)
-        offers = {name: offer(name, knob, facts, searched) for name, knob in self.knobs.items()}
-        knobs = {name: found.knob for name, found in offers.items() if found.knob is not None}
+        left_out: dict[str, str] = {}
+        knobs: dict[str, Knob] = {}
+        for name, knob in self.knobs.items():
+            found = _fixed_for_all(knob, fixed_args) or offer(name, knob, facts, searched)
+            if found.knob is not None:
+                knobs[name] = found.knob
+            if found.reason:
+                left_out[name] = found.reason
         fixed = {name: value for name, value in self.fixed.items() if name in knobs}
+        for name, reason in _never_alive(knobs, fixed).items():
+            del knobs[name]
+            left_out[name] = reason
+        fixed = {name: value for name, value in fixed.items() if name in knobs}
         limit = methods.longest_k(facts) or methods.LONGEST_K_WITHOUT_BLOCK
         symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, limit // 2)}
         seeds = []
@@ -93,7 +103,7 @@ class SearchSpace(BaseModel):
             seeds=tuple(seeds),
             fixed_args=dict(fixed_args),
             env=dict(env),
-            left_out={name: found.reason for name, found in offers.items() if found.reason},
+            left_out=left_out,
         )
 
     def _methods(self, facts: rules.Facts) -> tuple[str, ...]:
@@ -156,7 +166,8 @@ class ResolvedSpace:
         """A point that is not left out for its token budget alone: the budget is raised until it holds every draft."""
         point = self.complete(values)
         settings = self.settings(point)
-        if "max_num_batched_tokens" in values or not token_budget_holds_drafts(settings, self.facts):
+        given = "max_num_batched_tokens" in values or "max-num-batched-tokens" in self.fixed_args
+        if given or not token_budget_holds_drafts(settings, self.facts):
             return point
         k, (seqs, _) = point.get("num_speculative_tokens"), batch_limits(settings, self.facts)
         if isinstance(k, int):
@@ -253,3 +264,27 @@ class ResolvedSpace:
 
     def _lengths(self) -> list[int]:
         return [value for value in self.knobs["num_speculative_tokens"].values() if isinstance(value, int)]
+
+
+def _fixed_for_all(knob: Knob, fixed_args: Mapping[str, Argument]) -> Offer | None:
+    """What --engine-args says holds for every launch; a search must not overrule it."""
+    argument = fixed_args.get(knob.flag or "")
+    if knob.json_key is not None:
+        argument = argument.get(knob.json_key) if isinstance(argument, dict) else None
+    if argument is None:
+        return None
+    return Offer(None, f"--engine-args sets --{knob.flag} for every launch")
+
+
+def _never_alive(knobs: Mapping[str, Knob], fixed: Mapping[str, Scalar]) -> dict[str, str]:
+    """Knobs that matter only with values of others that cannot be set here."""
+    found = {}
+    for name, knob in knobs.items():
+        for other, allowed in knob.when.items():
+            if other in fixed:
+                possible: tuple[Scalar, ...] = (fixed[other],)
+            else:
+                possible = knobs[other].values() if other in knobs else (None,)
+            if not any(value in allowed for value in possible):
+                found[name] = f"it matters only with {other}={' or '.join(map(str, allowed))}"
+    return found

@@ -94,7 +94,7 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     if not match or not int(match[1] or 1) or not float(match[2]):
         raise UsageError(f"--gpu {text!r} is not COUNTxMEMORY@CAPABILITY such as 4x24GiB@8.9, 80GiB or 2x96GiB")
     capability = (int(match[3]), int(match[4])) if match[3] else None
-    return (Gpu(f"assumed {match[2]} GiB", int(float(match[2]) * GIB), capability),) * int(match[1] or 1)
+    return (Gpu("an assumed GPU", int(float(match[2]) * GIB), capability),) * int(match[1] or 1)
 
 
 def assumed_device(gpus: tuple[Gpu, ...]) -> Device:

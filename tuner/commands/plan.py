@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import BaseModel, ConfigDict, Field
 
-from search_spaces import notes
+from search_spaces import Gpu, notes
 from tuner.commands.options import Debug, Json, parse_duration
 from tuner.commands.study_options import StudyOptions
 from tuner.console import Narrator
@@ -15,7 +15,7 @@ from tuner.estimate import Estimate, estimate, speeds_for
 from tuner.facts import parse_gpus
 from tuner.plan import Plan, make_plan
 
-LOOKED_AT = 20_000
+LOOKED_AT = 5_000
 """Combinations that are judged; larger spaces are judged by that many spread over them."""
 
 
@@ -102,7 +102,7 @@ def report_of(made: Plan, expected: Estimate) -> PlanReport:
     ]
     return PlanReport(
         engine_version=made.engine_version,
-        gpus=tuple(f"{g.name}, {g.memory_bytes / 2**30:.0f} GiB" for g in space.facts.gpus),
+        gpus=tuple(map(_described, space.facts.gpus)),
         space=space.name,
         knobs={name: knob.values() for name, knob in space.tunable().items()},
         combinations=space.size(),
@@ -121,7 +121,8 @@ def _starting_points(made: Plan) -> tuple[StartingPoint, ...]:
     space, recipe = made.space, made.space.recipe()
     points = [("recipe", recipe)] if recipe is not None else []
     points += [(f"seed/{number}", space.starting_point(seed)) for number, seed in enumerate(space.seeds)]
-    shown = [StartingPoint(step="baseline", label=made.baseline.label(), refused=None)]
+    baseline = made.baseline
+    shown = [StartingPoint(step="baseline", label=baseline.label(), refused=space.refusal(baseline.values))]
     shown += [
         StartingPoint(step=step, label=space.serve_config(values).label(), refused=space.refusal(values))
         for step, values in points
@@ -132,6 +133,8 @@ def _starting_points(made: Plan) -> tuple[StartingPoint, ...]:
 def show(made: Plan, report: PlanReport, narrator: Narrator) -> None:
     """Prints a plan for a person."""
     narrator.plan(made)
+    if report.gpus:
+        narrator.line(f"gpus        {len(report.gpus)}: {report.gpus[0]}")
     for name, values in report.knobs.items():
         narrator.line(f"  knob      {name}: {_listed(values)}")
     for name, reason in report.left_out.items():
@@ -156,6 +159,12 @@ def show(made: Plan, report: PlanReport, narrator: Narrator) -> None:
         narrator.line(f"            {expected.gpu_hours:.1f} GPU-hours on {expected.gpus} GPUs an engine{cost}")
     for assumption in expected.assumptions:
         narrator.line(f"assumed     {assumption}")
+
+
+def _described(gpu: Gpu) -> str:
+    capability = gpu.compute_capability
+    generation = f", compute capability {capability[0]}.{capability[1]}" if capability else ""
+    return f"{gpu.name}, {gpu.memory_bytes / 2**30:.0f} GiB{generation}"
 
 
 def _listed(values: tuple[object, ...]) -> str:

@@ -49,7 +49,9 @@ class StudyOptions:
     gpus: Annotated[str | None, Parameter(help="GPUs that engines may use, such as 0,1; all visible by default.")] = (
         None
     )
-    space: Annotated[str, Parameter(help="Search space: a preset (dflash, quick) or a YAML file.")] = "dflash"
+    space: Annotated[
+        str, Parameter(help="dflash, quick, dflash2, speculation, batching, memory, full, or a YAML file.")
+    ] = "dflash"
     baseline: Annotated[Path | None, Parameter(help="Your present serve config (YAML), the one to beat.")] = None
     objective: Annotated[str, Parameter(help="throughput, latency, or e.g. tpot_p50, e2e_p90.")] = "throughput"
     slo: Annotated[list[str] | None, Parameter(help="Limit such as ttft_p99=500ms; may be repeated.")] = None

@@ -1,6 +1,7 @@
 """A recording from its start to its end: writer, listening socket, signals, and what is said of it."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ async def _record(settings: RecordSettings, say: Callable[[str], None]) -> Recor
     serving = web.AppRunner(
         proxy.app(),
         access_log=None,
+        logger=_quiet_log(say),
         handler_cancellation=True,
         auto_decompress=False,
         shutdown_timeout=settings.grace_s / 2,  # aiohttp waits so long twice: before it cancels and after
@@ -70,6 +72,20 @@ async def _record(settings: RecordSettings, say: Callable[[str], None]) -> Recor
         await proxy.idle()
         await channel.close()
     return Recorded(channel.account, tuple(_notes(settings, channel.account, proxy.unrecorded)))
+
+
+def _quiet_log(say: Callable[[str], None]) -> logging.Logger:
+    """What aiohttp logs of a request that it cannot read quotes its bytes, credentials too; only the kind is said."""
+
+    class Said(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else record.levelname
+            say(f"a request could not be handled ({kind}); its client was told")
+
+    log = logging.getLogger("workloads.recorder")
+    log.propagate = False
+    log.handlers = [Said(logging.WARNING)]
+    return log
 
 
 async def _listen(serving: web.AppRunner, settings: RecordSettings) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.integration.recorder.recording import read_records
 from workloads.recorder import RecordSettings
@@ -16,6 +17,7 @@ from workloads.recorder.exchange import Facts, Tape
 BODY = b'{"prompt": "%s"}' % (b"x" * 10_000)
 
 
+@pytest.mark.slow
 async def test_a_writer_that_is_behind_costs_records_and_no_time(tmp_path: Path) -> None:
     out, said = tmp_path / "t.jsonl", list[str]()
     settings = RecordSettings(upstream="http://host", out=out, pending_bytes=1_000_000)

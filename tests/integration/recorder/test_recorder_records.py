@@ -51,7 +51,9 @@ def test_a_recording_is_a_workload(own: Recording, out: Path, capsys: pytest.Cap
     ask(own.url, "POST", CHAT, chat("refused"))
     ask(own.url, "POST", CHAT, b"no JSON")
     ask(own.url, "GET", "/v1/models")
+    _send_malformed(own.url, b"GET / HTTP/1.1\r\nAuthorization: Bearer sk-key\x00\r\n\r\n")
     assert own.stop() == 0
+    assert "a request could not be handled" in own.said
     assert mode(out) == 0o600
     first, large, completion, *streams, refused = own.records()
     line = body.replace(b"\r\n", b"  ").decode()
@@ -241,6 +243,13 @@ def test_an_address_in_use_is_one_clear_error(upstream: Upstream, out: Path) -> 
     (sentence,) = ended.stderr.splitlines()
     assert "the address is in use; choose another address" in sentence
     assert not out.exists()
+
+
+def _send_malformed(url: str, data: bytes) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(data)
+        assert connection.recv(100).startswith(b"HTTP/1.0 400 ")
 
 
 def _until(true: object) -> None:

@@ -19,10 +19,12 @@ def test_every_answer_is_the_same_with_and_without_the_recorder(upstream: Upstre
             assert through == direct, f"{behaviour} at {target}"
 
 
+@pytest.mark.slow
 def test_a_head_request_gets_the_same_headers(upstream: Upstream, recording: Recording) -> None:
     assert ask(recording.url, "HEAD", "/whole") == ask(upstream.url, "HEAD", "/whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "target"),
     [
@@ -48,6 +50,7 @@ def test_the_upstream_gets_the_request_as_it_was_sent(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["/whole", CHAT])
 def test_a_chunked_request_body_arrives_whole(upstream: Upstream, recording: Recording, target: str) -> None:
     connection = connect(recording.url)
@@ -70,6 +73,7 @@ def test_each_event_is_passed_on_before_the_next_one_is_made(upstream: Upstream,
     connection.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_breaks_off_does_not_end_well(recording: Recording) -> None:
     connection = connect(recording.url)
     connection.request("POST", "/broken_off", b"{}")
@@ -80,6 +84,7 @@ def test_an_answer_that_breaks_off_does_not_end_well(recording: Recording) -> No
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", ["endless", "silent"])
 def test_a_client_that_leaves_ends_the_upstream_s_work(
     upstream: Upstream, recording: Recording, behaviour: str
@@ -94,6 +99,7 @@ def test_a_client_that_leaves_ends_the_upstream_s_work(
     assert upstream.client_left.wait(5)
 
 
+@pytest.mark.slow
 def test_requests_at_once_do_not_wait_for_each_other(upstream: Upstream, recording: Recording) -> None:
     expected = ask(upstream.url, "POST", CHAT, chat("large_events"))
     answers = []

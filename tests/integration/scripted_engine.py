@@ -16,7 +16,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 OPTIONS = argparse.ArgumentParser()
 OPTIONS.add_argument("--host", required=True)
@@ -35,6 +35,8 @@ OPTIONS.add_argument("--no-tokens", action="store_true", help="completions end i
 OPTIONS.add_argument("--hang-completions", action="store_true")
 OPTIONS.add_argument("--shared-memory", help="leave a segment of this name mapped")
 OPTIONS.add_argument("--wrapper", action="store_true", help="serve from a child process, as a shell script would")
+OPTIONS.add_argument("--stuck-requests", type=int, default=0, help="so many requests run for ever")
+OPTIONS.add_argument("--lying-reset", action="store_true", help="say that the prefix cache was reset, and keep it")
 OPTIONS.add_argument("--busy-resets", type=int, default=0, help="so many resets say no first")
 
 _GRANDCHILD = "import signal,time,sys; {ignore}time.sleep(600)"
@@ -47,6 +49,8 @@ class State:
     key = ""
     generated = 0
     resets = 0
+    hits = 0
+    cached: ClassVar[set[str]] = set()
     segment: mmap.mmap | None = None
 
 
@@ -65,14 +69,16 @@ class Handler(BaseHTTPRequestHandler):
                 200, {"vllm_config": {"argv": sys.argv[1:], "cwd": str(Path.cwd())}, "environ": dict(os.environ)}
             )
         elif self.path == "/metrics":
-            self._answer(200, metrics(State.generated))
+            self._answer(200, metrics(State))
         else:
             self._answer(404, {})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path == "/reset_prefix_cache":
             State.resets += 1
+            if State.resets > State.arguments.busy_resets and not State.arguments.lying_reset:
+                State.cached.clear()
             self._answer(200, {"success": State.resets > State.arguments.busy_resets})
         elif self.path != "/v1/completions":
             self._answer(404, {})
@@ -84,6 +90,9 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(600)
         else:
             State.generated += 4
+            prompt = json.loads(body)["prompt"]
+            State.hits += len(prompt) if prompt in State.cached else 0
+            State.cached.add(prompt)
             self._answer(200, {"choices": [{"text": " a"}], "usage": {"prompt_tokens": 5, "completion_tokens": 4}})
 
     def log_message(self, *_arguments: Any) -> None:
@@ -100,15 +109,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def metrics(generated: int) -> str:
+def metrics(state: type[State]) -> str:
     """The counters that vLLM always has."""
     label = 'engine="0",model_name="tiny"'
     return "".join(
         f"# TYPE {name} {kind}\n{name}{'_total' if kind == 'counter' else ''}{{{label}}} {value}\n"
         for name, kind, value in (
             ("vllm:prompt_tokens", "counter", 5),
-            ("vllm:generation_tokens", "counter", generated),
-            ("vllm:num_requests_running", "gauge", 0),
+            ("vllm:generation_tokens", "counter", state.generated),
+            ("vllm:prefix_cache_hits", "counter", state.hits),
+            ("vllm:num_requests_running", "gauge", state.arguments.stuck_requests),
         )
     )
 

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-record
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-record drill
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ check: $(VENV)/installed ## Lint, types and import rules, in under a minute
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+drill: $(VENV)/installed ## Every fault in a real study of simulated engines, and 50 kills of the tuner; prints a table (needs root for some)
+	$(BIN)/python -m bench.drill
 
 format: $(VENV)/installed ## Format the code
 	$(BIN)/ruff format $(CODE)

@@ -35,6 +35,7 @@ def tune(
 
 
 COMMANDS = {
+    "doctor": "Check whether this host, its GPUs, the engine, the model and its draft are ready for a study.",
     "plan": "Show what a study would launch, what is refused and why, and what it would cost; starts no engine.",
     "record": "Record live traffic: a proxy in front of a running server that writes a workload file.",
     "resume": "Go on with a study that was stopped; nothing that was measured is measured again.",

@@ -3,17 +3,21 @@
 import gzip
 import hashlib
 import io
+import sys
 import zlib
 from pathlib import Path
 from typing import Any, Final
 
-import zstandard
-
 from workloads.errors import WorkloadFileError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 READ_BYTES: Final = 2**20
 BOM: Final = b"\xef\xbb\xbf"
-BROKEN_PACKING: Final = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
+BROKEN_PACKING: Final = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 """What unpacking raises when a packed file is damaged or cut off."""
 
 _GZIP: Final = b"\x1f\x8b"
@@ -62,7 +66,7 @@ def open_text(path: Path, file: DigestingFile) -> io.BufferedReader:
     if head.startswith(_GZIP):
         packed = gzip.GzipFile(fileobj=text)
     elif head.startswith(_ZSTD):
-        packed = zstandard.ZstdDecompressor().stream_reader(text, read_across_frames=True)
+        packed = zstd.ZstdFile(text)
     if packed is not None:
         text = io.BufferedReader(packed, READ_BYTES)
     try:

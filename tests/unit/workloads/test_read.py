@@ -1,13 +1,25 @@
 """Reading files: what is accepted, and one clear sentence for everything that is not."""
 
+import dataclasses
+import gzip
 import hashlib
 import json
+import os
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workloads import RejectedLine, WorkloadFileError, WorkloadFormatError, read_workload
+from workloads import RejectedLine, Request, WorkloadFileError, WorkloadFormatError, read_workload, stream_requests
+from workloads.read import SNIFFED_RECORDS
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 
@@ -231,3 +243,67 @@ def test_prompts_do_not_spread_into_messages(tmp_path: Path) -> None:
     secret = "my password is hunter2 and " * 20
     said = reason_of(tmp_path, native(), native(body={"messages": secret}))
     assert len(said) < 150
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_a_packed_file_is_read_as_it_is_and_a_damaged_one_is_told(tmp_path: Path, packer: str) -> None:
+    plain = write(tmp_path, *[native(id=f"r{number}", route=str(number**5)) for number in range(5000)])
+    packed = tmp_path / "packed"
+    packed.write_bytes(PACKERS[packer](plain.read_bytes()))
+    assert read_workload(packed).requests == read_workload(plain).requests
+    assert read_workload(packed).digest == f"sha256:{hashlib.sha256(packed.read_bytes()).hexdigest()}"
+    packed.write_bytes(packed.read_bytes()[:-200])
+    with pytest.raises(WorkloadFileError, match="cannot be unpacked"):
+        read_workload(packed)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_one_json_array_is_read_like_lines(tmp_path: Path, indent: int | None) -> None:
+    records = [native(id=f"r{number}", body={"prompt": "]},{[" * number + "x"}) for number in range(300)]
+    path = tmp_path / "array.json"
+    path.write_text("\ufeff" + json.dumps(records, indent=indent))
+    expected = [dataclasses.replace(request, line=0) for request in read_workload(write(tmp_path, *records)).requests]
+    assert [dataclasses.replace(request, line=0) for request in read_workload(path).requests] == expected
+
+
+@pytest.mark.parametrize(
+    ("cut", "reason"), [('{"body": {"prompt"', "not valid JSON"), ("", "the JSON array does not end")]
+)
+def test_a_json_array_that_ends_early_is_a_bad_record(tmp_path: Path, cut: str, reason: str) -> None:
+    path = tmp_path / "array.json"
+    path.write_text('[\n{"body": {"prompt": "x"}},\n' + cut)
+    workload = read_workload(path, max_bad_share=0.5)
+    assert len(workload.requests) == 1
+    assert reason in workload.rejected[0].reason
+
+
+def test_a_stream_gives_requests_before_the_file_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    opened: list[Request] = []
+
+    def consume() -> None:
+        for request in stream_requests(path):
+            opened.append(request)
+            if len(opened) == SNIFFED_RECORDS:
+                seen.set()
+
+    seen = threading.Event()
+    reader = threading.Thread(target=consume)
+    reader.start()
+    with path.open("wb") as pipe:
+        line = json.dumps(native(body={"prompt": "x" * 200_000})).encode() + b"\n"
+        pipe.write(line * (SNIFFED_RECORDS + 12))
+        pipe.flush()
+        assert seen.wait(30)
+    reader.join(30)
+    assert len(opened) == SNIFFED_RECORDS + 12
+
+
+def test_requests_of_hashed_text_are_not_text_bearing(tmp_path: Path) -> None:
+    path = write(tmp_path, native(), native(tags={"redacted": "hash"}))
+    assert not read_workload(path).text_bearing
+    assert read_workload(write(tmp_path, native(tags={"redacted": "pattern"}))).text_bearing

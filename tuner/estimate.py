@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from search_spaces import ResolvedSpace
 from tuner.breakdown import ENGINE_START, ENGINE_STOP
 from tuner.conditions import Condition
+from tuner.errors import StudyError
 from tuner.facts import prompt_tokens
 from tuner.plan import Plan
 from tuner.records import TrialRecord
@@ -160,13 +161,16 @@ def _measured(plan: Plan) -> Speeds | None:
 
 def _speeds_of(directory: Path, plan: Plan) -> Speeds | None:
     store = Store(directory)
-    config = store.config()
-    if config.model != plan.config.model or config.study == plan.config.study:
-        return None
-    records = [record for record in store.records() if record.status == "measured"]
+    try:
+        config = store.config()
+        if config.model != plan.config.model or config.study == plan.config.study:
+            return None
+        records = [record for record in store.records() if record.status == "measured"]
+    except StudyError:
+        return None  # another study's damage is no reason not to plan this one; `tune list` tells of it
     baseline = [record for record in records if record.plan.phase == "baseline"]
     metrics = [m.metrics for record in baseline for m in record.measurements.values() if m.valid]
-    tpot = [one["tpot_mean"] for one in metrics if one.get("tpot_mean", 0) > 0]
+    tpot = [one["tpot_mean_s"] for one in metrics if one.get("tpot_mean_s", 0) > 0]
     if not records or not tpot:
         return None
     fallback = ASSUMED[plan.space.facts.device]

@@ -5,7 +5,6 @@ whatever its prompt's length. What the numbers say is in `arrivals.py`, `convers
 `sampling.py` and `inspection.py`.
 """
 
-import re
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,18 +21,9 @@ FLAGS = ("structured_output", "tools", "several_choices", "media", "code", "fail
 """What a request has or not; the position is the bit in `Numbers.flags`."""
 
 SETTINGS = (
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "stop",
-    "logit_bias",
-    "logprobs",
-    "chat_template_kwargs",
-)  # fmt: skip - one list, read as one
+    *("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("seed", "stop", "logit_bias", "logprobs", "chat_template_kwargs"),
+)
 """Sampling fields, counted where a body has them; the position is the bit in `Numbers.settings`."""
 
 STRUCTURED = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
@@ -41,13 +31,12 @@ STRUCTURED = ("response_format", "structured_outputs", "guided_json", "guided_re
 CODE_MARKS_PER_100_WORDS = 2.0
 """From so many marks of code on, a text is code; prose has nearly none, a question about code has several."""
 
-LOOKED_AT_CHARS = 1000
+LOOKED_AT_CHARS = 500
 """Characters at the end of the latest user message that are searched for code."""
 
-_CODE = re.compile(
-    r"```|\b[A-Za-z]+_[A-Za-z_0-9]+\b|\b[a-z]+[A-Z]\w*\b|\w\(\)|\b(?:def|class|import|return|const|void|struct|SELECT)\s"
-    r"|[;{}]\s*$|[=!<>]=|->|=>|::|</\w+>",
-    re.MULTILINE,
+_CODE_MARKS = (
+    *("_", "()", "==", "!=", ">=", "<=", "+=", "->", "=>", "::", "&&", "</", "/>", "```", '":'),
+    *(";\n", "{\n", "}\n", "\n    ", "\nimport ", "def ", "const ", "#include", "SELECT ", "WHERE "),
 )
 
 Ints = npt.NDArray[np.int64]
@@ -201,7 +190,9 @@ class Columns:
 def is_code(text: str) -> bool:
     """Whether a text is code, data, or a question about code, judged by the marks that prose does not have."""
     end = text[-LOOKED_AT_CHARS:]
-    return len(_CODE.findall(end)) * 100 >= CODE_MARKS_PER_100_WORDS * max(1, len(end.split()))
+    # Counting literals is twenty times as fast as one expression of all of them, and this is done for every request.
+    marks = sum(map(end.count, _CODE_MARKS))
+    return marks * 100 >= CODE_MARKS_PER_100_WORDS * (end.count(" ") + 1)
 
 
 def _flags(request: Request) -> list[bool]:

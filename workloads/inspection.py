@@ -5,7 +5,7 @@ Models for files and pages, and their making from `columns.py`. How they look is
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from workloads.prefixes import KV_BLOCK_SIZES, hit_tokens
 from workloads.problems import problems
 from workloads.profile import AUTO, check_tag, labeller, profile_names
 from workloads.quantiles import Quantiles, quantiles
+from workloads.read import RequestStream
 from workloads.request import RejectedLine, Request
 
 
@@ -133,6 +134,13 @@ class Origin(Protocol):
     @property
     def rejected(self) -> Sequence[RejectedLine]:
         """Lines left out."""
+
+
+def inspect_stream(opened: Callable[[], RequestStream], profile_by: str = "route") -> Inspection:
+    """Look at a file as it is read; errors are those of `inspect_traffic`."""
+    labeller(profile_by)  # refused before a file is opened that nobody would read to its end
+    stream = opened()
+    return inspect_traffic(stream, stream, profile_by)
 
 
 def inspect_traffic(requests: Iterable[Request], origin: Origin, profile_by: str = "route") -> Inspection:

@@ -40,12 +40,16 @@ def chain(prompt: Prompt) -> list[int]:
 
     They are equal for equal beginnings within one process and never leave it: Python's own hash, which is seeded.
     """
-    size = BLOCK_TOKENS * CHARS_PER_TOKEN if isinstance(prompt, str) else BLOCK_TOKENS
     hashes = []
-    previous = size
-    for end in range(size, len(prompt) + 1, size):
-        part = prompt[end - size : end]
-        previous = hash((previous, part if isinstance(part, str) else tuple(part)))
+    if isinstance(prompt, str):
+        previous = size = BLOCK_TOKENS * CHARS_PER_TOKEN
+        for start in range(0, len(prompt) - size + 1, size):
+            previous = hash((previous, prompt[start : start + size]))
+            hashes.append(previous)
+        return hashes
+    previous = size = BLOCK_TOKENS
+    for start in range(0, len(prompt) - size + 1, size):
+        previous = hash((previous, tuple(prompt[start : start + size])))
         hashes.append(previous)
     return hashes
 

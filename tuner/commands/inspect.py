@@ -12,7 +12,7 @@ from tuner.console import Narrator
 from tuner.errors import UsageError
 from tuner.inspection_page import page
 from tuner.inspection_text import lines
-from workloads import Inspection, RequestStream, inspect_traffic, read_sample, stream_requests
+from workloads import Inspection, RequestStream, inspect_stream, inspect_traffic, read_sample, stream_requests
 
 
 def inspect(
@@ -48,7 +48,6 @@ def inspect(
 
 def _look(opened: Callable[[], RequestStream], profile_by: str, sample: int | None, seed: int) -> Inspection:
     if sample is None:
-        stream = opened()
-        return inspect_traffic(stream, stream, profile_by)
+        return inspect_stream(opened, profile_by)
     kept, _ = read_sample(opened, sample, seed=seed, profile_by=profile_by)
     return inspect_traffic(kept.requests, kept, profile_by)

@@ -62,7 +62,7 @@ def test_the_three_kinds_of_the_sample_are_found_without_their_routes() -> None:
     assert all(profile.because for profile in profiles)
 
 
-@pytest.mark.parametrize("count", [20, 300])
+@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
 def test_homogeneous_traffic_is_one_profile(count: int) -> None:
     source = random.Random(count)  # noqa: S311 - test data
     split = 0
@@ -76,7 +76,8 @@ def test_homogeneous_traffic_is_one_profile(count: int) -> None:
     assert split <= 1
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
 @given(traffic(), st.randoms(use_true_random=False))
 def test_kinds_depend_on_the_requests_and_not_on_their_order(requests: list[Request], source: random.Random) -> None:
     shuffled = [*requests]
@@ -84,7 +85,8 @@ def test_kinds_depend_on_the_requests_and_not_on_their_order(requests: list[Requ
     assert parts(requests) == parts(shuffled)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
 @given(traffic())
 def test_kinds_are_few_large_enough_whole_sessions_and_explained(requests: list[Request]) -> None:
     profiles = split_profiles(workload(requests), "auto")

@@ -85,13 +85,17 @@ class EngineDied(RunnerError):  # noqa: N818 - names the event that ended the la
         kind: Failure class, as for a launch.
         message: One sentence with the reason.
         log_tail: The last lines of the engine's log.
+        infrastructure: The host is to blame, as for a launch.
     """
 
-    def __init__(self, message: str, *, kind: FailureKind = "crash", log_tail: str = "") -> None:
+    def __init__(
+        self, message: str, *, kind: FailureKind = "crash", log_tail: str = "", infrastructure: bool = False
+    ) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
         self.message = message
         self.log_tail = log_tail
+        self.infrastructure = infrastructure
 
 
 class EngineHung(RunnerError):  # noqa: N818 - names the event that ended the launch

@@ -74,7 +74,9 @@ class LocalEngine(ServedEngine):
 
     def _death(self) -> EngineDied:
         failure = self._failure()
-        return EngineDied(failure.message, kind=failure.kind, log_tail=self.log_tail())
+        return EngineDied(
+            failure.message, kind=failure.kind, log_tail=self.log_tail(), infrastructure=failure.infrastructure
+        )
 
     async def _raise_if_dead(self) -> None:
         await wait_for(self._process.exited, DEATH_NOTICE_S)

@@ -91,7 +91,7 @@ async def _attempts(
         except LaunchFailure as error:
             failure = Failure(kind=error.kind, message=error.message, infrastructure=error.infrastructure)
         except EngineDied as error:
-            failure = Failure(kind=error.kind, message=error.message, infrastructure=False)
+            failure = Failure(kind=error.kind, message=error.message, infrastructure=error.infrastructure)
         except (EngineHung, EngineUnreachable, MetricsError) as error:
             failure = Failure(kind="hung", message=str(error), infrastructure=False)
         else:
@@ -112,7 +112,8 @@ async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[N
     spec = LaunchSpec(
         # Last, so that it wins over a name that the user's exports are to have.
         argv=(
-            *(slot.pinning() if slot else ()),
+            # A container has a command line of its own; the daemon decides where it runs.
+            *(slot.pinning() if slot and plan.config.engine_image is None else ()),
             *plan.config.engine_argv,
             *config.to_argv(),
             "--served-model-name",

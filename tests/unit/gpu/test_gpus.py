@@ -1,6 +1,7 @@
 """Inventory, slots, quiet checks and telemetry, on recordings."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from runners.gpu.recorded import RecordedGpu
 from runners.gpu.testing import NvmlContract
 
 Recorded = Callable[[str], RecordedNvml]
+RECORDINGS = Path(__file__).resolve().parents[2] / "data" / "nvml"
 IDLE = GpuSample(
     utilization=0.0,
     memory_used_bytes=0,
@@ -242,6 +244,16 @@ class TestTelemetry:
         metrics = telemetry.usage.metrics()
         assert 800 < metrics["gpu_power_mean_w"] < 1000
         assert 0.85 < metrics["gpu_utilization_mean"] <= 1
+
+    def test_every_metric_is_documented(self, recorded: Recorded) -> None:
+        nvml = recorded("two_h100_nvlink")
+        with Telemetry(nvml, nvml.gpus(), interval_s=0.001) as telemetry:
+            while len(telemetry.rows) < 2:
+                pass
+        assert telemetry.usage is not None
+        page = (RECORDINGS.parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
+        rows = "".join(line for line in page.splitlines(keepends=True) if line.startswith("| `gpu_"))
+        assert set(re.findall(r"`(gpu_\w+)`", rows)) == set(telemetry.usage.metrics())
 
     def test_a_driver_that_is_lost_midway_leaves_what_was_read_and_says_so(self) -> None:
         class Lost(RecordedNvml):

@@ -6,6 +6,7 @@ modules below are free to change.
 
 from workloads.errors import LoadError, ProfileError, WorkloadError, WorkloadFileError, WorkloadFormatError
 from workloads.flat import flat_metrics
+from workloads.formats.native import native_line
 from workloads.inspection import Inspection, Traffic, inspect_stream, inspect_traffic
 from workloads.load import Load, parse_loads
 from workloads.metrics import BlockMetrics, Distribution, ReplayMetrics, summarise
@@ -16,6 +17,7 @@ from workloads.read import RequestStream, read_workload, stream_requests
 from workloads.replay import ReplayResult, replay
 from workloads.request import Recorded, RejectedLine, Request, Workload
 from workloads.sampling import SampleDifference, read_sample
+from workloads.shape import Shape
 from workloads.validity import client_problems
 from workloads.wire import Target
 
@@ -37,6 +39,7 @@ __all__ = [
     "RequestOutcome",
     "RequestStream",
     "SampleDifference",
+    "Shape",
     "Target",
     "Traffic",
     "Workload",
@@ -47,6 +50,7 @@ __all__ = [
     "flat_metrics",
     "inspect_stream",
     "inspect_traffic",
+    "native_line",
     "parse_loads",
     "read_sample",
     "read_workload",

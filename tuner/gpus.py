@@ -18,13 +18,13 @@ from runners.gpu import (
     Nvml,
     Slot,
     Telemetry,
-    busy_before_launch,
     foreign_processes,
     make_slots,
     memory_used,
     open_nvml,
     usable_gpus,
     wait_for_memory,
+    wait_until_free,
 )
 from search_spaces import ServeConfig
 from tuner.config import TuneConfig
@@ -95,7 +95,7 @@ class StudyGpus:
         if slot is None or self.nvml is None:
             yield
             return
-        busy = busy_before_launch(self.nvml, slot.gpus)
+        busy = await wait_until_free(self.nvml, slot.gpus)
         if busy:
             raise LaunchFailure("gpu_busy", busy[0], infrastructure=True)
         before = memory_used(self.nvml, slot.gpus)

@@ -19,6 +19,8 @@ IDLE_UTILIZATION = 0.05
 # Memory that may stay in use after an engine: the driver gives small pools back late.
 RETURN_TOLERANCE_BYTES = 256 << 20
 RETURN_TIMEOUT_S = 60.0
+# The driver averages utilisation over up to a second.
+SETTLE_TIMEOUT_S = 3.0
 _POLL_S = 0.25
 
 
@@ -35,6 +37,16 @@ def busy_before_launch(nvml: Nvml, gpus: Iterable[Gpu]) -> list[str]:
                 "end what runs there, or choose other GPUs with --gpus"
             )
     return sentences
+
+
+async def wait_until_free(nvml: Nvml, gpus: Sequence[Gpu], *, timeout_s: float = SETTLE_TIMEOUT_S) -> list[str]:
+    """As `busy_before_launch`, but lets a load that just ended fade from the driver's averages."""
+    end = time.perf_counter() + timeout_s
+    while True:
+        busy = busy_before_launch(nvml, gpus)
+        if not busy or time.perf_counter() >= end:
+            return busy
+        await asyncio.sleep(_POLL_S)
 
 
 def foreign_processes(nvml: Nvml, gpus: Iterable[Gpu], engine_pid: int) -> list[str]:

@@ -47,8 +47,9 @@ class Slot:
         if not near or len(near) == len(allowed):
             return ()
         cores = ",".join(map(str, near))
-        if self.numa_nodes and (numactl := shutil.which("numactl")):
-            return (numactl, f"--physcpubind={cores}", f"--membind={','.join(map(str, self.numa_nodes))}", "--")
+        if len(self.numa_nodes) == 1 and (numactl := shutil.which("numactl")):
+            # Preferred, not bound: an engine that fills its node must spill over, not be killed.
+            return (numactl, f"--physcpubind={cores}", f"--preferred={self.numa_nodes[0]}", "--")
         return (taskset, "-c", cores) if (taskset := shutil.which("taskset")) else ()
 
     @property

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-record drill
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-record drill bench-replay
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -48,6 +48,8 @@ test-engine: setup ## Only what needs the real engine
 
 bench-record: $(VENV)/installed ## What tune record adds to a request, against a mock server
 	$(BIN)/python bench/record_overhead.py
+bench-replay: setup ## What our load client costs beside its peers (about 10 minutes; EVALSCOPE=DIR adds evalscope)
+	$(BIN)/python -m bench.replay.run $(if $(EVALSCOPE),--evalscope $(EVALSCOPE))
 
 check: $(VENV)/installed ## Lint, types and import rules, in under a minute
 	$(BIN)/ruff check $(CODE)

@@ -40,6 +40,7 @@ COMMANDS = {
     "record": "Record live traffic: a proxy in front of a running server that writes a workload file.",
     "resume": "Go on with a study that was stopped; nothing that was measured is measured again.",
     "inspect": "Show what is in a workload: profiles, lengths, arrivals, sessions, prefix sharing, sampling, problems.",
+    "replay": "Measure a running server once: replay a workload against it, tune nothing.",
     "list": "List the studies of a directory and how far each is.",
     "show": "Show a study's trials and recommendations.",
     "export": "Write a recommended serve configuration.",

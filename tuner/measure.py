@@ -15,6 +15,7 @@ from typing import Literal
 from runners import Engine, EngineMetrics
 from tuner.breakdown import REPLAY, WARM_UP, Breakdown
 from tuner.conditions import Condition
+from tuner.counters import counter_metrics
 from tuner.gpus import Observation
 from tuner.objective import Slo
 from tuner.records import BlockValue, Measurement
@@ -134,15 +135,9 @@ def _metrics(summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResu
     values: dict[str, float | None] = {
         "running_mean": _at_full_load(counters.inference_time_s, summary, result),
         "waiting_mean": _at_full_load(counters.queue_time_s, summary, result),
-        "acceptance_rate": counters.acceptance_rate,
-        "acceptance_length": counters.acceptance_length,
-        "prefix_hit_rate": counters.prefix_hit_rate,
-        "preemptions": counters.preemptions,
-        "drafts": counters.drafts or None,
     }
-    for position, share in enumerate(counters.position_acceptance, start=1):
-        values[f"accepted_at_{position:02d}"] = share
-    return flat_metrics(summary) | {name: float(value) for name, value in values.items() if value is not None}
+    known = {name: value for name, value in values.items() if value is not None}
+    return flat_metrics(summary) | counter_metrics(counters) | known
 
 
 def _block_values(summary: ReplayMetrics) -> list[BlockValue]:

@@ -7,6 +7,7 @@ Nothing is parsed here; failures are noted in the request's log, not raised. How
 import asyncio
 import ssl
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +58,8 @@ class Client:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._heads: dict[str, bytes] = {}
+        self._writing = False
+        self._to_write: deque[asyncio.Future[None]] = deque()
 
     async def open(self, count: int) -> None:
         """Connect `count` times before the clock starts, so that no first request pays for it.
@@ -83,11 +86,12 @@ class Client:
         Raises:
             asyncio.CancelledError: when cancelled, after noting that the request was abandoned.
         """
-        log.sent_s = clock.now_s()
-        if log.scheduled_s is None:
-            log.scheduled_s = log.sent_s
         connection: Connection | None = None
         try:
+            await self._until_my_turn()
+            log.sent_s = clock.now_s()
+            if log.scheduled_s is None:
+                log.scheduled_s = log.sent_s
             connection = self._take_idle() or await self._connect()
             parts = (self._head(wire.endpoint, len(wire.body)), wire.body)
             await connection.request(parts, log, started_s=clock.started_s, timeout_s=self._request_timeout_s)
@@ -106,6 +110,27 @@ class Client:
                 self._idle.append(connection)
             elif connection is not None:
                 connection.abort()
+
+    async def _until_my_turn(self) -> None:
+        """Wait until nobody else wrote a request since the sockets were last read.
+
+        When many streams end at once, so many requests are written; what arrives meanwhile would be noted late.
+        """
+        loop = asyncio.get_running_loop()
+        if self._writing:
+            turn = loop.create_future()
+            self._to_write.append(turn)
+            await turn
+        self._writing = True
+        loop.call_soon(self._give_turn)
+
+    def _give_turn(self) -> None:
+        while self._to_write:
+            turn = self._to_write.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._writing = False
 
     def _take_idle(self) -> Connection | None:
         oldest_s = time.perf_counter() - KEEPALIVE_S

@@ -15,7 +15,8 @@ MAX_CHUNK_SIZE_BYTES = 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})(?: .*)?")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
-_SIZES: dict[bytes, int] = {b"%x" % size: size for size in range(1, 4096)}
+CHUNK_SIZES = {b"%x" % size: size for size in range(1, 4096)}
+"""Sizes of chunks as nearly all servers write them."""
 
 
 class FramingError(ValueError):
@@ -94,16 +95,21 @@ class ChunkedDecoder:
         self.done = False
         self.excess = b""
 
+    @property
+    def is_between(self) -> bool:
+        """Nothing of an unfinished chunk is pending."""
+        return self._place == "size" and not self._pending
+
     def feed(self, data: bytes) -> bytes:
         """The payload in `data`.
 
         Raises:
             FramingError: if it is not in the chunked coding.
         """
-        if self._place == "size" and not self._pending:
+        if self.is_between:
             # One event of a stream is nearly always one chunk and one read.
             end = data.find(b"\r\n", 0, 5)
-            if end > 0 and _SIZES.get(data[:end]) == len(data) - end - 4 and data.endswith(b"\r\n"):
+            if end > 0 and CHUNK_SIZES.get(data[:end]) == len(data) - end - 4 and data.endswith(b"\r\n"):
                 return data[end + 2 : -2]
         return self._walk(self._pending + data if self._pending else data)
 

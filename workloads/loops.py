@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from workloads.client import Client, Clock, Wire
 from workloads.outcome import RequestOutcome
 from workloads.stream import StreamLog, read_outcome
+from workloads.timer import Timer
 from workloads.wire import Target
 
 HEARTBEAT_S = 0.02
@@ -25,9 +26,6 @@ MAX_UNREAD_BYTES = 128 * 1024 * 1024
 
 READS_AT_ONCE = 64
 """Reads that are parsed between two looks at the sockets, where streams are read during the replay: about 0.2 ms."""
-
-EARLY_S = 0.0005
-"""Timers of the event loop have a resolution of 1 ms; a request may be sent this much before it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +100,7 @@ class _Run:
     share: Share
     client: Client
     clock: Clock
+    timer: Timer
     logs: dict[int, StreamLog] = field(default_factory=dict)
     ended: deque[StreamLog] = field(default_factory=deque)
     unread_bytes: int = 0
@@ -112,10 +111,14 @@ class _Run:
         self.logs[turn.index] = log
         if turn.due_s is not None:
             log.scheduled_s = ready_s if turn.think_s is not None else turn.due_s
-        log.lag_s = 0.0 if ready_s is None else self.clock.now_s() - ready_s
+        log.ready_s = ready_s
         await self.client.send(turn.wire, log, self.clock)
         self.unread_bytes += sum(map(len, log.reads))
         self.ended.append(log)
+
+    async def sleep_until(self, moment_s: float) -> None:
+        """Wait until so many seconds after the start."""
+        await self.timer.until(self.clock.started_s + moment_s)
 
     async def read_early(self) -> None:
         """Parse ended streams while the replay goes on, whenever too much has piled up."""
@@ -139,24 +142,25 @@ async def drive(share: Share, start: Callable[[], Awaitable[float]], next_sessio
     Raises:
         asyncio.CancelledError: when cancelled; all requests are cancelled and connections closed before.
     """
-    client = Client(share.target, share.request_timeout_s)
+    client, timer = Client(share.target, share.request_timeout_s), Timer()
     # What exists by now is not looked at by the garbage collector while streams are timed.
     gc.freeze()
     try:
         await client.open(share.connections)
         cpu_started_s = time.process_time()
-        run = _Run(share, client, Clock(await start()))
+        run = _Run(share, client, Clock(await start()), timer)
         drive_all = _open_loop(run) if share.concurrency is None else _closed_loop(run, share.concurrency, next_session)
         loop_lag_s = await _until_deadline(run, drive_all)
         duration_s, cpu_s = run.clock.now_s(), time.process_time() - cpu_started_s
     finally:
         await client.close()
+        timer.close()
         gc.unfreeze()
     turns = {turn.index: turn for session in share.sessions for turn in session}
     outcomes = {
         index: read_outcome(log, turns[index].request_id, turns[index].block) for index, log in run.logs.items()
     }
-    lag_s = {index: log.lag_s for index, log in run.logs.items() if log.sent_s is not None}
+    lag_s = {index: log.lag_s for index, log in run.logs.items() if log.lag_s is not None}
     return ShareResult(outcomes, lag_s, loop_lag_s, run.clock.started_s, duration_s, cpu_s)
 
 
@@ -179,7 +183,7 @@ async def _until_deadline(run: _Run, sending: Coroutine[None, None, None]) -> "a
 async def _closed_loop(run: _Run, concurrency: int, next_session: Callable[[], int]) -> None:
     """As many workers as requests in flight; each takes the next session and sends its turns one after the other."""
     sessions = run.share.sessions
-    await _sleep_until(0.0, run.clock)
+    await run.sleep_until(0.0)
 
     async def work() -> None:
         while (position := next_session()) < len(sessions):
@@ -188,7 +192,7 @@ async def _closed_loop(run: _Run, concurrency: int, next_session: Callable[[], i
                     await run.send(turn)
                 else:
                     ready_s = run.clock.now_s() + turn.think_s
-                    await _sleep_until(ready_s, run.clock)
+                    await run.sleep_until(ready_s)
                     await run.send(turn, ready_s=ready_s)
 
     async with asyncio.TaskGroup() as workers:
@@ -205,20 +209,14 @@ async def _open_loop(run: _Run) -> None:
             ready_s = max(turn.due_s or 0.0, previous_end_s)
             if turn.think_s is not None:
                 ready_s = previous_end_s + turn.think_s
-            await _sleep_until(ready_s, run.clock)
+            await run.sleep_until(ready_s)
             await run.send(turn, ready_s=ready_s)
             previous_end_s = run.clock.now_s()
 
     async with asyncio.TaskGroup() as players:
         for turns in sorted(run.share.sessions, key=lambda turns: turns[0].due_s or 0.0):
-            await _sleep_until(turns[0].due_s or 0.0, run.clock)
+            await run.sleep_until(turns[0].due_s or 0.0)
             players.create_task(play(turns))
-
-
-async def _sleep_until(due_s: float, clock: Clock) -> None:
-    # In a loop, because timers of the event loop are rounded to 1 ms and may be early.
-    while (remaining_s := due_s - clock.now_s()) > EARLY_S:  # noqa: ASYNC110 - waits for a time, not for an event
-        await asyncio.sleep(remaining_s)
 
 
 async def _heartbeat(lag_s: "array[float]") -> None:

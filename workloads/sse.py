@@ -25,13 +25,18 @@ class SseParser:
         self._pending_bytes = 0
         self._skip_lf = False
 
+    @property
+    def is_between(self) -> bool:
+        """Nothing of an unfinished event is pending."""
+        return not self._buffer and not self._data and not self._skip_lf
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of every event that `chunk` completes, in order.
 
         Raises:
             EventTooLargeError: when an unfinished event exceeds the limit.
         """
-        if not self._buffer and not self._data and not self._skip_lf:
+        if self.is_between:
             whole = _whole_events(chunk)
             if whole is not None:
                 return whole

@@ -4,16 +4,18 @@ While streams are being timed only bytes and arrival times are noted (`StreamLog
 over; earlier, a piece at a time, only where too much has piled up.
 """
 
-import math
 from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from workloads.framing import ChunkedDecoder, FramingError
+from workloads.framing import CHUNK_SIZES, ChunkedDecoder, FramingError
 from workloads.outcome import MAX_DETAIL_CHARS, RequestError, RequestOutcome
 from workloads.sse import EventTooLargeError, SseParser
+
+MAX_COUNT = 2**53
+"""A count of tokens beyond this is none."""
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class StreamLog:
 
     Attributes:
         scheduled_s: As in `RequestOutcome`, as are `sent_s`, `end_s`, `error` and `error_detail`.
-        lag_s: How late it was sent.
+        ready_s: When it should have left; None in a closed loop, where that is at once.
         keep_text: Whether the outcome is to have the generated text.
         chunked: The reads are in HTTP's chunked coding.
         read_s: Arrival of each read that was not digested yet.
@@ -32,7 +34,7 @@ class StreamLog:
 
     scheduled_s: float | None = None
     sent_s: float | None = None
-    lag_s: float = math.nan
+    ready_s: float | None = None
     end_s: float = 0.0
     error: str | None = None
     error_detail: str | None = None
@@ -42,17 +44,22 @@ class StreamLog:
     reads: list[bytes] = field(default_factory=list)
     reading: "_Reading | None" = None
 
+    @property
+    def lag_s(self) -> float | None:
+        """How late it left; None if it never did."""
+        if self.sent_s is None or self.ready_s is None:
+            return None if self.sent_s is None else 0.0
+        return self.sent_s - self.ready_s
+
     def digest(self, most_reads: int | None = None) -> int:
         """Parse the oldest reads and let go of them; returns their bytes."""
         if self.reading is None:
             self.reading = _Reading(texts={} if self.keep_text else None, decoder=_decoder(self))
         count = len(self.reads) if most_reads is None else min(most_reads, len(self.reads))
-        size = 0
-        for arrived_s, read in zip(self.read_s[:count], self.reads[:count], strict=True):
-            size += len(read)
-            self.reading.take_read(arrived_s, read)
+        reads = self.reads[:count]
+        self.reading.take_reads(self.read_s[:count], reads)
         del self.read_s[:count], self.reads[:count]
-        return size
+        return sum(map(len, reads))
 
 
 @dataclass(slots=True)
@@ -76,6 +83,52 @@ class _Reading:
     done: bool = False
     error: RequestError | None = None
     error_detail: str | None = None
+
+    def take_reads(self, times_s: "array[float]", reads: list[bytes]) -> None:
+        """Account for reads of the socket: nearly all of them the quick way, the others as they come."""
+        position, total = 0, len(reads)
+        while position < total and not self.finished:
+            if self.decoder is not None and self.texts is None and self.decoder.is_between and self.parser.is_between:
+                position = self._take_plain(times_s, reads, position)
+            if position < total:
+                self.take_read(times_s[position], reads[position])
+                position += 1
+
+    def _take_plain(self, times_s: "array[float]", reads: list[bytes], position: int) -> int:
+        """Take reads that are one chunk with one event with the running count of one choice, up to one that is not.
+
+        These are nearly all that vLLM sends, so this loop is what reading costs; it does for them what `take_read`
+        does, in half the time. Returns the position of the read that it leaves alone.
+        """
+        sizes, loads, tokens = CHUNK_SIZES, orjson.loads, self.tokens_of_choice.get(0, 0)
+        while position < len(reads):
+            read = reads[position]
+            end = read.find(b"\r\n", 0, 5)
+            if (
+                sizes.get(read[:end]) != len(read) - end - 4
+                or read[end + 2 : end + 8] != b"data: "
+                or not read.endswith(b"}\n\n\r\n")
+                or read.count(b"\n") != 4
+                or read.count(b"\r") != 2
+            ):
+                break
+            try:
+                event = loads(read[end + 8 : -4])
+                (choice,), now = event["choices"], event["usage"]["completion_tokens"]
+                is_plain = choice["finish_reason"] is None and not choice["index"] and "error" not in event
+                more = now - tokens
+            except (ValueError, KeyError, TypeError):
+                break
+            if not is_plain or type(now) is not int or now > MAX_COUNT or self.prompt_tokens is None:
+                break
+            if more > 0:
+                tokens = now
+                self.tokens += more
+                self.chunk_s.append(times_s[position])
+                self.chunk_tokens.append(self.tokens)
+            position += 1
+        self.tokens_of_choice[0] = tokens
+        return position
 
     def take_read(self, arrived_s: float, read: bytes) -> None:
         """Account for what one read of the socket brought; nothing after the end of the stream or an error counts."""
@@ -194,7 +247,7 @@ def _take_usage(usage: dict[str, Any], reading: _Reading, *, final: bool) -> Non
 
 def _count(value: Any) -> int | None:
     """A number of tokens as the server gave it; TypeError for anything that is none."""
-    if value is None or (type(value) is int and 0 <= value < 2**53):
+    if value is None or (type(value) is int and 0 <= value <= MAX_COUNT):
         return value
     raise TypeError
 

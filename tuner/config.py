@@ -15,8 +15,10 @@ class TuneConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workload: Path = Field(description="recorded traffic, JSONL")
+    workload: Path = Field(description="recorded traffic, in a known format")
     workload_format: str | None = Field(default=None, description="format of the workload; None sniffs it")
+    time_unit: str | None = Field(default=None, description="unit of the workload's times; None tells it")
+    responses: Path | None = Field(default=None, description="output of an OpenAI batch, to join with its input")
     model: str = Field(description="target model: directory or hub id")
     draft: str | None = Field(default=None, description="DFlash draft: directory or hub id")
     engine_argv: tuple[str, ...] = Field(

@@ -27,7 +27,7 @@ from tuner.errors import UsageError
 from tuner.facts import gather_facts, known_gpus
 from tuner.gpus import find_gpus
 from tuner.objective import Objective, Slo, parse_objective, parse_slos
-from workloads import Block, Profile, Request, Workload, read_sample, read_workload, split_profiles, stream_requests
+from workloads import Block, Profile, Request, Workload, read_sample, split_profiles, stream_requests
 
 # An engine that may not be restarted has one configuration, which nobody here chose.
 AS_ATTACHED = SearchSpace(name="as attached", knobs={})
@@ -74,6 +74,7 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
     conditions = plan_conditions(profiles, temperature, config.load)
     search_blocks, held_out_blocks = _blocks(profiles, config)
     warnings += _rejected_lines(workload)
+    warnings += _limits_of(workload)
     version = planned_version(config)
     if version is None:
         version = UNKNOWN_VERSION
@@ -124,11 +125,17 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
 
 def _read(config: TuneConfig) -> tuple[Workload, list[str]]:
     """The workload or a sample of it, and how the sample differs from the whole."""
-    if config.sample is None:
-        return read_workload(config.workload, format=config.workload_format, max_bad_share=config.max_bad_share), []
     opened = partial(
-        stream_requests, config.workload, format=config.workload_format, max_bad_share=config.max_bad_share
+        stream_requests,
+        config.workload,
+        format=config.workload_format,
+        max_bad_share=config.max_bad_share,
+        time_unit=config.time_unit,
+        responses=config.responses,
+        vocab_size=read_checkpoint(config.model).vocab_size,
     )
+    if config.sample is None:
+        return opened().workload(), []
     workload, difference = read_sample(opened, config.sample, seed=config.seed, profile_by=config.profile_by)
     return workload, [str(difference)] if difference else []
 
@@ -175,6 +182,22 @@ def _rejected_lines(workload: Workload) -> list[str]:
         return []
     first = workload.rejected[0]
     return [f"{len(workload.rejected)} lines of {workload.path} rejected; line {first.line}: {first.reason}"]
+
+
+def _limits_of(workload: Workload) -> list[str]:
+    """What of the recording cannot be replayed, and what that means for the study."""
+    found = []
+    if not workload.text_bearing:
+        found.append(
+            f"{workload.path.name} has prompts without real text: lengths, arrivals and prefix sharing are replayed, "
+            "but acceptance, and so num_speculative_tokens (K), cannot be tuned on it"
+        )
+    # Model names are always replaced by the served model's, so one of them is nothing to warn about.
+    names = [name for name in workload.unhonoured if name.startswith("model name ")]
+    listed = [f"{name} ({n})" for name, n in workload.unhonoured.items() if len(names) > 1 or name not in names]
+    if listed:
+        found.append(f"the recording has what the replay does not honour as it was: {', '.join(listed)}")
+    return found
 
 
 def _has_plain_drafts(space: SearchSpace) -> bool:

@@ -41,29 +41,17 @@ def read_workload(
     max_bad_share: float = 0.01,
     time_unit: str | None = None,
     responses: str | os.PathLike[str] | None = None,
-    vocab_size: int = DEFAULT_VOCAB_SIZE,
+    vocab_size: int | None = None,
 ) -> Workload:
     """Read recorded traffic; arguments and errors are those of `stream_requests`."""
-    stream = stream_requests(
+    return stream_requests(
         path,
         format=format,
         max_bad_share=max_bad_share,
         time_unit=time_unit,
         responses=responses,
         vocab_size=vocab_size,
-    )
-    requests = tuple(stream)
-    return Workload(
-        name=stream.path.stem,
-        path=stream.path,
-        format=stream.format,
-        digest=stream.digest,
-        requests=requests,
-        rejected=tuple(stream.rejected),
-        notes=stream.notes,
-        unhonoured=stream.unhonoured,
-        text_bearing=stream.text_bearing,
-    )
+    ).workload()
 
 
 def stream_requests(
@@ -73,7 +61,7 @@ def stream_requests(
     max_bad_share: float = 0.01,
     time_unit: str | None = None,
     responses: str | os.PathLike[str] | None = None,
-    vocab_size: int = DEFAULT_VOCAB_SIZE,
+    vocab_size: int | None = None,
 ) -> "RequestStream":
     """Read recorded traffic one request at a time.
 
@@ -83,7 +71,7 @@ def stream_requests(
         max_bad_share: Largest share of records that may be bad, 0 to 1; judged when the stream ends.
         time_unit: Unit of its times, one of `TIME_UNITS`; by default told from its first records.
         responses: For an OpenAI batch: its output, which says what the server answered.
-        vocab_size: Token ids of prompts made from shapes stay below this.
+        vocab_size: Token ids of prompts made from shapes stay below this; by default below `DEFAULT_VOCAB_SIZE`.
 
     Raises:
         WorkloadFileError: if the file cannot be read, is empty or is not text.
@@ -100,7 +88,9 @@ def stream_requests(
         raise WorkloadFormatError(f"{path} is in {known.name} format; responses are joined with openai_batch only")
     clock, note = settle(known.times(head), time_unit, str(path))
     answers = {} if responses is None else _answers(Path(responses))
-    reading = Reading(clock=clock, vocab_size=vocab_size, answers=answers, notes=[note] if note else [])
+    reading = Reading(
+        clock=clock, vocab_size=vocab_size or DEFAULT_VOCAB_SIZE, answers=answers, notes=[note] if note else []
+    )
     return RequestStream(path, known, reading, source, max_bad_share)
 
 
@@ -215,6 +205,25 @@ class RequestStream(Iterable[Request]):
     def digest(self) -> str:
         """`sha256:<hex>` over the bytes of the file, as far as it has been read."""
         return self._source.file.digest
+
+    def workload(self) -> Workload:
+        """All that is left of the stream, in memory.
+
+        Raises:
+            WorkloadError: as reading the stream does.
+        """
+        requests = tuple(self)
+        return Workload(
+            name=self.path.stem,
+            path=self.path,
+            format=self.format,
+            digest=self.digest,
+            requests=requests,
+            rejected=tuple(self.rejected),
+            notes=self.notes,
+            unhonoured=self.unhonoured,
+            text_bearing=self.text_bearing,
+        )
 
     def _read(self) -> Iterator[Request]:
         rules = _Rules()

@@ -7,7 +7,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner.commands.options import Debug, Json, MaxBadShare, ProfileBy, Sample, WorkloadFile
+from tuner.commands.options import (
+    Debug,
+    Json,
+    MaxBadShare,
+    ProfileBy,
+    Responses,
+    Sample,
+    TimeUnit,
+    WorkloadFile,
+    WorkloadFormat,
+)
 from tuner.console import Narrator
 from tuner.errors import UsageError
 from tuner.inspection_page import page
@@ -18,6 +28,9 @@ from workloads import Inspection, RequestStream, inspect_stream, inspect_traffic
 def inspect(
     workload: WorkloadFile,
     *,
+    format: WorkloadFormat = None,  # noqa: A002 - the option's name, and never the builtin here
+    time_unit: TimeUnit = None,
+    responses: Responses = None,
     profile_by: ProfileBy = "route",
     sample: Sample = None,
     seed: Annotated[int, Parameter(help="Seed of the sample.")] = 0,
@@ -28,7 +41,14 @@ def inspect(
 ) -> int:
     """Show what is in a workload: profiles, lengths, arrivals, sessions, prefix sharing, sampling, problems."""
     del debug
-    opened = partial(stream_requests, workload, max_bad_share=max_bad_share)
+    opened = partial(
+        stream_requests,
+        workload,
+        format=format,
+        time_unit=time_unit,
+        responses=responses,
+        max_bad_share=max_bad_share,
+    )
     found = _look(opened, profile_by, sample, seed)
     if html is not None:
         try:

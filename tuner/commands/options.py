@@ -14,7 +14,12 @@ Out = Annotated[Path, Parameter(help="Directory of studies.")]
 StudyName = Annotated[str, Parameter(help="Name of the study.")]
 Json = Annotated[bool, Parameter(help="Print JSON instead of tables.")]
 Debug = Annotated[bool, Parameter(help="Show the traceback of an error.")]
-WorkloadFile = Annotated[Path, Parameter(help="Recorded traffic: a JSONL file.")]
+WorkloadFile = Annotated[Path, Parameter(help="Recorded traffic: a file in a known format, also packed.")]
+WorkloadFormat = Annotated[str | None, Parameter(help="Format of the workload; told from its content by default.")]
+TimeUnit = Annotated[
+    str | None, Parameter(help="Unit of the workload's times, where it is not clear: s, ms, us, ns or iso.")
+]
+Responses = Annotated[Path | None, Parameter(help="Output file of an OpenAI batch, to join with the batch's input.")]
 MaxBadShare = Annotated[float, Parameter(help="Share of unreadable workload lines that is tolerated.")]
 ProfileBy = Annotated[
     str,

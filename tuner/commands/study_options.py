@@ -11,7 +11,11 @@ from tuner.commands.options import (
     ClientProcesses,
     Out,
     ProfileBy,
+    Responses,
     Sample,
+    TimeUnit,
+    WorkloadFile,
+    WorkloadFormat,
     absolute_model,
     parse_duration,
     parse_env,
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 class StudyOptions:
     """Options of `tune` and `tune plan`; each field is an option of the same name."""
 
-    workload: Annotated[Path, Parameter(help="Recorded traffic: a JSONL file.")]
+    workload: WorkloadFile
     model: Annotated[str, Parameter(help="Target model: directory or hub id.")]
     draft: Annotated[str | None, Parameter(help="DFlash draft of the model: directory or hub id.")] = None
     engine_python: Annotated[str | None, Parameter(help="Python of the environment that vLLM is installed in.")] = None
@@ -77,6 +81,9 @@ class StudyOptions:
     no_tracking: Annotated[bool, Parameter(help="Do not log to MLflow.")] = False
     ready_timeout: Annotated[str, Parameter(help="Limit for an engine start.")] = "15m"
     hang_timeout: Annotated[str, Parameter(help="Silence after which a busy engine counts as hung.")] = "2m"
+    format: WorkloadFormat = None
+    time_unit: TimeUnit = None
+    responses: Responses = None
     max_bad_share: Annotated[float, Parameter(help="Share of unreadable workload lines that is tolerated.")] = 0.01
 
     def config(self) -> "TuneConfig":
@@ -94,6 +101,9 @@ class StudyOptions:
         check_one_engine(python=self.engine_python, command=self.engine_command, image=image, url=url)
         return build_config(
             workload=self.workload.absolute(),  # a study may be resumed from another directory
+            workload_format=self.format,
+            time_unit=self.time_unit,
+            responses=self.responses.absolute() if self.responses else None,
             model=absolute_model(self.model),
             draft=absolute_model(self.draft) if self.draft else None,
             engine_argv=() if image or url else engine_argv(python=self.engine_python, command=self.engine_command),

@@ -46,7 +46,7 @@ def kill_at_random_moments(desk: Desk, directory: Path, *, count: int, seed: int
             now = _measurements(out)
             result.lost += sum(now.get(name) != content for name, content in kept.items())
             kept = now
-            if (out / "s" / "config.json").exists():
+            if (out / "s" / "study.json").exists():
                 command = ("resume", "s", "--out", str(out))
         _finish(command, out, kept, result)
     result.note = f"{count} signals over {studies} studies"

@@ -24,6 +24,7 @@ from tuner.store import Store
 WRAPPER = Path(__file__).with_name("drill_engine.py")
 RECIPE = "dflash K=15"
 _LEFT_LIMIT_S = 20.0
+INTERRUPTED = 4
 _FILLED = "filler"
 # A step back of an hour after the tuner's first ten looks at the clock.
 _CLOCK_STEP = """\
@@ -70,8 +71,8 @@ class DrillStudy:
         with self._foreigner():
             ended = self._tune(*self._words())
         said = ended.stdout + ended.stderr
-        if ended.returncode != 0 and self._fault.place == "small":
-            note = f"tuner ended with {ended.returncode}, resumed"
+        if ended.returncode == INTERRUPTED and self._fault.place == "small":
+            note = f"ended with {ended.returncode}, resumed"
             for filler in self._out.rglob(_FILLED):
                 filler.unlink()
             ended = self._tune("resume", "s", "--out", str(self._out))

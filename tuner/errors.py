@@ -37,7 +37,7 @@ class NoEngineError(TunerError):
 
 
 class StudyInterrupted(TunerError):  # noqa: N818 - not an error of the user's or the tuner's making
-    """The study was stopped by a signal; nothing that was measured is lost."""
+    """The study was stopped by a signal or a full disk; nothing that was measured is lost."""
 
     exit_code = 4
 

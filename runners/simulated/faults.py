@@ -13,6 +13,7 @@
     http_503_rate=SHARE     the same with 503
     drop_rate=SHARE         cut the connection in the middle of that share of the answers
     malformed_sse[=SHARE]   send half of a JSON line in that share of the streams (default: all)
+    faulty_from=N           the shares above hit only the Nth request and those after it
     no_done                 end streams without [DONE]
     reset_lies              /reset_prefix_cache answers true and does nothing
     wrong_output            under speculation every 16th token of the text is a wrong one
@@ -46,7 +47,7 @@ _RULE = re.compile(r"([a-z_]+)(>=|<=|==|>|<)([0-9.]+)")
 _SWITCHES = ("never_ready", "no_done", "reset_lies", "wrong_output", "ignore_sigterm", "grandchild", "disk_full")
 _NUMBERS = (
     "exit_at_start", "exit_share", "slow_start", "hang_after", "die_after", "http_500_rate", "http_503_rate",
-    "drop_rate", "malformed_sse",
+    "drop_rate", "malformed_sse", "faulty_from",
 )  # fmt: skip
 _PHASES = ("weights", "kv", "graphs")
 _DEFAULTS = {"exit_at_start": 1.0, "malformed_sse": 1.0}
@@ -82,6 +83,7 @@ class Faults:
     http_503_rate: float = 0.0
     drop_rate: float = 0.0
     malformed_sse: float = 0.0
+    faulty_from: float = 0.0
     no_done: bool = False
     reset_lies: bool = False
     wrong_output: bool = False
@@ -91,7 +93,7 @@ class Faults:
 
     def strikes(self, share: float, stream: int, request: int) -> bool:
         """Whether a fault with this share hits the request; `stream` keeps the faults independent."""
-        return share > 0 and uniform(stream, request) < share
+        return share > 0 and request >= self.faulty_from and uniform(stream, request) < share
 
 
 def parse_faults(text: str) -> Faults:

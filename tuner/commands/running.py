@@ -1,6 +1,7 @@
 """Running a study from the command line: signals, the event loop, what is printed at the end."""
 
 import asyncio
+import errno
 import json
 import re
 import signal
@@ -16,6 +17,9 @@ from tuner.errors import StudyInterrupted
 from tuner.plan import make_plan
 from tuner.records import Recommendation
 from tuner.session import tune
+
+# A full, read-only or failing disk: nothing is wrong with the study, which can go on when the disk can.
+DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 def run_tune(config: TuneConfig, *, dry_run: bool, as_json: bool) -> int:
@@ -59,6 +63,13 @@ async def _until_signal(config: TuneConfig, *, resume: bool, quiet: bool) -> lis
         loop.add_signal_handler(number, stop, signal.Signals(number).name)
     try:
         return await tune(config, resume=resume, narrator=Narrator(quiet=quiet))
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        raise StudyInterrupted(
+            f"the study cannot be written: {error.strerror} ({error.filename or config.directory}); mend that "
+            f"and go on with `tune resume {config.study} --out {config.out}`"
+        ) from error
     except asyncio.CancelledError:
         if not received:
             raise

@@ -5,7 +5,8 @@ from search_spaces.checkpoint import Checkpoint, check_draft_fits, read_checkpoi
 from search_spaces.errors import CheckpointError, EngineArgumentError, SearchSpaceError, SpaceFileError
 from search_spaces.facts import Device, Facts, Gpu
 from search_spaces.geometry import Geometry, read_geometry
-from search_spaces.knobs import Knob, Scalar, Values
+from search_spaces.knobs import Knob, Scalar, Values, unsafe
+from search_spaces.offers import unknown_flags
 from search_spaces.release import Release, known_releases, load_release
 from search_spaces.serve_config import Argument, ServeConfig, parse_engine_args
 from search_spaces.space import ResolvedSpace, SearchSpace
@@ -38,4 +39,6 @@ __all__ = [
     "preset_names",
     "read_checkpoint",
     "read_geometry",
+    "unknown_flags",
+    "unsafe",
 ]

@@ -12,7 +12,7 @@ from search_spaces import methods
 from search_spaces.errors import SpaceFileError
 from search_spaces.facts import Facts
 from search_spaces.knobs import Knob, Need, Scalar
-from search_spaces.release import Setting
+from search_spaces.release import Release, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +147,14 @@ def _setting(knob: Knob, facts: Facts) -> Setting | None:
 def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; the nearest is {near[0]!r}" if near else ""
+
+
+def unknown_flags(fixed_args: Iterable[str], release: Release) -> tuple[str, ...]:
+    """What to say of fixed arguments that are not in the release's table; aliases of flags are not in it either."""
+    sentences = []
+    for name in fixed_args:
+        flag = name.partition(".")[0].replace("_", "-")
+        if flag not in release.flags:
+            near = _nearest(flag, release.flags)
+            sentences.append(f"vLLM {release.version} may not know --{name} of --engine-args{near}")
+    return tuple(sentences)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from search_spaces import Argument, ResolvedSpace, Scalar, ServeConfig
+from search_spaces import Argument, ResolvedSpace, Scalar, ServeConfig, unsafe
 from tuner.errors import UsageError
 
 # Decided by the study or by the launch, whatever the file says.
@@ -40,6 +40,11 @@ def _flags(path: Path) -> dict[str, Argument]:
         raise UsageError(f"--baseline {path}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(document, dict):
         raise UsageError(f"--baseline {path}: must be a mapping of vLLM flags, as for `vllm serve --config`")
+    speculative = document.get("speculative-config", document.get("speculative_config"))
+    for key, value in speculative.items() if isinstance(speculative, dict) else ():
+        reason = unsafe(str(key), [value])
+        if reason:
+            raise UsageError(f"--baseline {path}: {reason}")
     flags: dict[str, Argument] = {}
     for key, value in document.items():
         name = str(key).replace("_", "-")

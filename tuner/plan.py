@@ -17,6 +17,7 @@ from search_spaces import (
     load_space,
     parse_engine_args,
     read_checkpoint,
+    unknown_flags,
 )
 from tuner import host
 from tuner.baseline import read_baseline
@@ -96,7 +97,9 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
         gpus=known_gpus(found_gpus),
         assumed_gpus=assumed_gpus,
     )
-    space = unresolved.resolve(facts, fixed_args=parse_engine_args(config.engine_args), env=config.engine_env)
+    fixed_args = parse_engine_args(config.engine_args)
+    warnings += unknown_flags(fixed_args, release)
+    space = unresolved.resolve(facts, fixed_args=fixed_args, env=config.engine_env)
     if config.engine_url is not None:
         warnings.append(
             f"the engine at {config.engine_url} is measured as it is and never restarted: only load and temperature "

@@ -19,6 +19,7 @@ from search_spaces import (
     load_space,
     parse_engine_args,
     preset_names,
+    unknown_flags,
 )
 from search_spaces.methods import METHODS
 from search_spaces.settings import catalogue, catalogue_knob
@@ -54,7 +55,8 @@ def test_a_preset_offers_only_what_the_release_takes(facts: Facts, preset: str, 
             assert knob.speculative_key in space.facts.release.speculative_fields, name
         else:
             assert knob.flag in space.facts.release.flags, name
-    for combination in space.combinations(300):
+    for combination in space.combinations(100):
+        space.refusal(combination)
         for flag, value in space.serve_config(combination).tuned_args.items():
             if flag not in ("speculative-config", "compilation-config"):
                 assert space.facts.release.flags[flag].takes(value), (flag, value)
@@ -215,3 +217,10 @@ def test_a_sample_meets_every_value_of_every_knob(facts: Facts) -> None:
         for name, seen in met.items():
             seen.add(values[name])
     assert {name: set(knob.values()) for name, knob in space.tunable().items()} == met
+
+
+def test_a_fixed_argument_that_the_release_may_not_know_is_said_with_the_nearest() -> None:
+    args = parse_engine_args(["--max-model-length", "4096", "--max_num_seqs", "4", "--compilation-config.mode", "3"])
+    (sentence,) = unknown_flags(args, release("0.32"))
+    assert "--max-model-length" in sentence
+    assert "the nearest is 'max-model-len'" in sentence

@@ -84,3 +84,9 @@ def test_what_is_no_mapping_is_refused_with_the_file_s_name(
     with pytest.raises(UsageError, match=said) as raised:
         read_baseline(file, space)
     assert str(file) in str(raised.value)
+
+
+def test_a_baseline_with_faked_acceptance_is_refused(tmp_path: Path, space: ResolvedSpace) -> None:
+    speculation = {"method": "dflash", "num_speculative_tokens": 7, "rejection_sample_method": "synthetic"}
+    with pytest.raises(UsageError, match="fake or change the output"):
+        baseline(tmp_path, space, {"speculative-config": speculation})

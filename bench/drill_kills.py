@@ -13,7 +13,7 @@ from tuner.store import Store
 
 _SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # A resumed tuner takes about two seconds to begin; later ones hit launches and measurements.
-_MOMENTS_S = (0.2, 9.0)
+_MOMENTS_S = (0.2, 7.0)
 _STOP_LIMIT_S = 60.0
 
 
@@ -35,7 +35,7 @@ def kill_at_random_moments(desk: Desk, directory: Path, *, count: int, seed: int
     while done < count:
         studies += 1
         out = directory / f"runs-{studies}"
-        command: tuple[str, ...] = (*desk.options("s", out, trials="3", profile_by="none"), "--no-tracking")
+        command: tuple[str, ...] = (*desk.options("s", out, trials="2", profile_by="none", requests="6"), "--no-tracking")
         kept: dict[str, bytes] = {}
         while done < count:
             number = _SIGNALS[done % len(_SIGNALS)]

@@ -137,6 +137,9 @@ def test_a_gpu_that_does_not_exist_is_the_user_s_error(h100s: RecordedNvml, monk
     monkeypatch.setattr(study_gpus, "open_nvml", lambda: h100s)
     with pytest.raises(UsageError, match="GPU '9' does not exist"):
         find_gpus(config(gpus="9"))
+    monkeypatch.setattr(study_gpus, "open_nvml", lambda: None)
+    with pytest.raises(UsageError, match="--gpus 0: no NVIDIA driver on this host"):
+        find_gpus(config(gpus="0"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ What a GPU is, and how it is asked, is runners/gpu. On a host without GPUs, and 
 attached to, there are none and nothing is asked.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -99,10 +100,15 @@ class StudyGpus:
         if busy:
             raise LaunchFailure("gpu_busy", busy[0], infrastructure=True)
         before = memory_used(self.nvml, slot.gpus)
+        told_to_stop = False
         try:
             yield
+        except asyncio.CancelledError:
+            told_to_stop = True  # who waits at the terminal is let go; the next launch looks whether the GPUs are free
+            raise
         finally:
-            await wait_for_memory(self.nvml, slot.gpus, before)
+            if not told_to_stop:
+                await wait_for_memory(self.nvml, slot.gpus, before)
 
     def observe(self, slot: Slot | None, engine_pid: int) -> Observation:
         """Watches the engine's GPUs during a measurement."""
@@ -127,12 +133,15 @@ def find_gpus(config: TuneConfig) -> StudyGpus:
         ),
         None,
     )
-    simulated = any("runners.simulated" in word for word in config.engine_argv)
+    # An attached engine holds its GPUs already, wherever they are, and a simulated one needs none.
+    without = config.engine_url is not None or any("runners.simulated" in word for word in config.engine_argv)
     try:
-        nvml = None if simulated or wanted in {"", "-1"} else open_nvml()
+        nvml = None if without or wanted in {"", "-1"} else open_nvml()
         if nvml is None:
             if config.gpus:
-                raise UsageError(f"--gpus {config.gpus}: no NVIDIA driver on this host; leave it out")
+                raise UsageError(
+                    f"--gpus {config.gpus}: no NVIDIA driver on this host, or an engine that is not ours to place; leave it out"
+                )
             return StudyGpus()
         return StudyGpus(nvml, usable_gpus(nvml.gpus(), wanted))
     except GpuError as error:

@@ -1,5 +1,6 @@
 """Which GPUs a study uses, and what a launch on them may raise."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,16 @@ async def test_memory_that_an_engine_left_is_a_fault_also_when_it_failed_itself(
             raise LaunchFailure("crash", "the engine failed")
 
 
+async def test_a_study_that_is_told_to_stop_does_not_wait_for_memory(
+    a10: RecordedNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_gpus, "wait_for_memory", lambda *_: pytest.fail("waited"))
+    gpus = study(a10)
+    with pytest.raises(asyncio.CancelledError):
+        async with gpus.held(gpus.slot(serve())):
+            raise asyncio.CancelledError
+
+
 def test_throttling_during_a_measurement_becomes_its_problem() -> None:
     nvml = RecordedNvml.read(RECORDINGS / "throttling_4090.json")
     for _ in range(5):  # on to the readings in which it throttles
@@ -127,10 +138,12 @@ def test_the_option_goes_before_the_engine_s_environment_and_that_before_our_own
     assert [gpu.index for gpu in gpus.gpus] == found
 
 
-def test_a_simulated_engine_uses_no_gpu(h100s: RecordedNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_and_attached_engines_use_no_gpu(h100s: RecordedNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_gpus, "open_nvml", lambda: h100s)
     simulated = build_config(workload="w", model="m", engine_argv=("python", "-m", "runners.simulated"), study="s")
     assert find_gpus(simulated) == StudyGpus()
+    attached = build_config(workload="w", model="m", engine_argv=(), engine_url="http://127.0.0.1:8000", study="s")
+    assert find_gpus(attached) == StudyGpus()
 
 
 def test_a_gpu_that_does_not_exist_is_the_user_s_error(h100s: RecordedNvml, monkeypatch: pytest.MonkeyPatch) -> None:

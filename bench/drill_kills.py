@@ -35,7 +35,10 @@ def kill_at_random_moments(desk: Desk, directory: Path, *, count: int, seed: int
     while done < count:
         studies += 1
         out = directory / f"runs-{studies}"
-        command: tuple[str, ...] = (*desk.options("s", out, trials="2", profile_by="none", requests="6"), "--no-tracking")
+        command: tuple[str, ...] = (
+            *desk.options("s", out, trials="2", profile_by="none", requests="6"),
+            "--no-tracking",
+        )
         kept: dict[str, bytes] = {}
         while done < count:
             number = _SIGNALS[done % len(_SIGNALS)]

@@ -8,7 +8,10 @@ def counter_metrics(counters: EngineMetrics) -> dict[str, float]:
     values: dict[str, float | None] = {
         "acceptance_rate": counters.acceptance_rate,
         "acceptance_length": counters.acceptance_length,
+        "draft_tokens": counters.draft_tokens or None,
+        "accepted_tokens": counters.accepted_tokens if counters.draft_tokens else None,
         "prefix_hit_rate": counters.prefix_hit_rate,
+        "prefix_hit_tokens": counters.prefix_hits if counters.prefix_queries else None,
         "preemptions": counters.preemptions,
         "drafts": counters.drafts or None,
     }

@@ -82,7 +82,7 @@ async def measure(
         replay_s=result.duration_s,
         attempts=attempt,
         problems=tuple(problems),
-        metrics=_metrics(summary, counters, result) | observed.metrics,
+        metrics=_metrics(summary, counters, result) | _kv_block(before.cache_config) | observed.metrics,
         blocks=tuple(_block_values(summary)),
         greedy_outputs=_greedy_outputs(result, blocks, temperature),
     )
@@ -138,6 +138,12 @@ def _metrics(summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResu
     }
     known = {name: value for name, value in values.items() if value is not None}
     return flat_metrics(summary) | counter_metrics(counters) | known
+
+
+def _kv_block(cache_config: Mapping[str, str]) -> dict[str, float]:
+    """The engine's own KV block, which a hybrid model makes longer than was asked for; absent where it does not say."""
+    tokens = cache_config.get("block_size", "")
+    return {"kv_block_tokens": float(tokens)} if tokens.isdigit() else {}
 
 
 def _block_values(summary: ReplayMetrics) -> list[BlockValue]:

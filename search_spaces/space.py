@@ -85,26 +85,32 @@ class SearchSpace(BaseModel):
             del knobs[name]
             left_out[name] = reason
         fixed = {name: value for name, value in fixed.items() if name in knobs}
-        limit = methods.longest_k(facts) or methods.LONGEST_K_WITHOUT_BLOCK
-        symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, limit // 2)}
-        seeds = []
-        for seed in self.seeds:
-            method = seed.get("method")
-            if method not in (None, "none") and ("method" not in knobs or method not in knobs["method"].values()):
-                continue
-            point = {name: symbols.get(value, value) for name, value in {**seed, **fixed}.items() if name in knobs}
-            if point not in seeds:
-                seeds.append(point)
         return ResolvedSpace(
             name=self.name,
             facts=facts,
             knobs=knobs,
             fixed=fixed,
-            seeds=tuple(seeds),
+            seeds=tuple(self._points(facts, knobs, fixed)),
             fixed_args=dict(fixed_args),
             env=dict(env),
             left_out=left_out,
         )
+
+    def _points(
+        self, facts: rules.Facts, knobs: Mapping[str, Knob], fixed: Mapping[str, Scalar]
+    ) -> Iterator[dict[str, Scalar]]:
+        """Seeds whose method is offered, each once, with names for K replaced."""
+        limit = methods.longest_k(facts) or methods.LONGEST_K_WITHOUT_BLOCK
+        symbols: dict[Scalar, Scalar] = {"draft_block": limit, "half_block": max(1, limit // 2)}
+        seen: list[dict[str, Scalar]] = []
+        for seed in self.seeds:
+            method = seed.get("method")
+            if method not in (None, "none") and ("method" not in knobs or method not in knobs["method"].values()):
+                continue
+            point = {name: symbols.get(value, value) for name, value in {**seed, **fixed}.items() if name in knobs}
+            if point not in seen:
+                seen.append(point)
+                yield point
 
     def _methods(self, facts: rules.Facts) -> tuple[str, ...]:
         """Speculative methods that the space can set here."""
@@ -187,7 +193,7 @@ class ResolvedSpace:
         """Why these values cannot be launched, or None."""
         return rules.refusal(self.settings(values), self.facts)
 
-    def refused(self, limit: int = 20_000) -> dict[str, tuple[int, str]]:
+    def refused(self, limit: int) -> dict[str, tuple[int, str]]:
         """How many combinations each rule refuses, with one reason as an example; looks at `limit` of them at most."""
         found: dict[str, tuple[int, str]] = {}
         for values in self.combinations(limit):

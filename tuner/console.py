@@ -60,10 +60,10 @@ class Narrator:
         for warning in plan.warnings:
             self.line(f"warning     {warning}")
 
-    def refused(self, refused: Mapping[str, tuple[int, str]]) -> None:
+    def refused(self, refused: Mapping[str, tuple[int, str]], *, looked_at: int) -> None:
         """What will not be launched, and why."""
         for count, reason in refused.values():
-            self.line(f"refused     {count} combinations, for example: {reason}")
+            self.line(f"refused     {count / looked_at:.0%} of the combinations, for example: {reason}")
 
     def recommendations(self, answers: Sequence[Recommendation]) -> None:
         """The answer as a table, then the reasons."""

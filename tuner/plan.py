@@ -6,9 +6,11 @@ Reads the workload and the checkpoints, settles profiles, conditions, blocks and
 from dataclasses import dataclass
 from functools import partial
 
+from runners.gpu import Gpu as FoundGpu
 from search_spaces import (
     Checkpoint,
     Gpu,
+    Release,
     ResolvedSpace,
     SearchSpace,
     ServeConfig,
@@ -74,39 +76,10 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
     profiles = split_profiles(workload, config.profile_by)
     conditions = plan_conditions(profiles, temperature, config.load)
     search_blocks, held_out_blocks = _blocks(profiles, config)
-    warnings += _rejected_lines(workload)
-    warnings += _limits_of(workload)
-    version = planned_version(config)
-    if version is None:
-        version = UNKNOWN_VERSION
-        warnings.append(
-            f"the engine's version is unknown before it runs; planning for vLLM {version} (--engine-version)"
-        )
-    release, warning = load_release(version)
-    warnings += [warning] if warning else []
-    unresolved = AS_ATTACHED if config.engine_url is not None else load_space(config.space)
-    target, draft = _checkpoints(config, plain_drafts=_has_plain_drafts(unresolved))
-    found_gpus = find_gpus(config).gpus
-    gpus = host.describe_gpus(found_gpus)
-    facts = gather_facts(
-        release=release,
-        target=target,
-        draft=draft,
-        requests=workload.requests,
-        device=host.device(gpus),
-        gpus=known_gpus(found_gpus),
-        assumed_gpus=assumed_gpus,
-    )
-    fixed_args = parse_engine_args(config.engine_args)
-    warnings += unknown_flags(fixed_args, release)
-    space = unresolved.resolve(facts, fixed_args=fixed_args, env=config.engine_env)
-    if config.engine_url is not None:
-        warnings.append(
-            f"the engine at {config.engine_url} is measured as it is and never restarted: only load and temperature "
-            "are tuned"
-        )
-    elif draft is None:
-        warnings.append("no --draft: no method that needs one is part of the search")
+    version, release, more = _release(config)
+    gpus = find_gpus(config).gpus
+    space = _space(config, release, workload, gpus, assumed_gpus)
+    warnings += [*_rejected_lines(workload), *_limits_of(workload), *more, *_about(config, space)]
     baseline = read_baseline(config.baseline, space) if config.baseline else space.serve_config(space.baseline())
     return Plan(
         config=config,
@@ -121,9 +94,58 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
         slos=slos,
         baseline=baseline,
         engine_version=version,
-        gpus=gpus,
+        gpus=host.describe_gpus(gpus),
         warnings=tuple(warnings),
     )
+
+
+def _release(config: TuneConfig) -> tuple[str, Release, list[str]]:
+    """The engine's version, what is known of it, and what is not."""
+    version, warnings = planned_version(config), []
+    if version is None:
+        version = UNKNOWN_VERSION
+        warnings.append(
+            f"the engine's version is unknown before it runs; planning for vLLM {version} (--engine-version)"
+        )
+    release, warning = load_release(version)
+    return version, release, [*warnings, *([warning] if warning else [])]
+
+
+def _space(
+    config: TuneConfig,
+    release: Release,
+    workload: Workload,
+    found_gpus: tuple[FoundGpu, ...],
+    assumed_gpus: tuple[Gpu, ...] | None,
+) -> ResolvedSpace:
+    """The search space as release, checkpoints, GPUs and prompts leave it."""
+    unresolved = AS_ATTACHED if config.engine_url is not None else load_space(config.space)
+    target, draft = _checkpoints(config, plain_drafts=_has_plain_drafts(unresolved))
+    facts = gather_facts(
+        release=release,
+        target=target,
+        draft=draft,
+        requests=workload.requests,
+        device=host.device(host.describe_gpus(found_gpus)),
+        gpus=known_gpus(found_gpus),
+        assumed_gpus=assumed_gpus,
+    )
+    return unresolved.resolve(facts, fixed_args=parse_engine_args(config.engine_args), env=config.engine_env)
+
+
+def _about(config: TuneConfig, space: ResolvedSpace) -> list[str]:
+    """What may not be as expected about arguments and speculation."""
+    warnings = list(unknown_flags(space.fixed_args, space.facts.release))
+    if config.engine_url is not None:
+        warnings.append(
+            f"the engine at {config.engine_url} is measured as it is and never restarted: only load and temperature "
+            "are tuned"
+        )
+    elif space.facts.draft is None:
+        warnings.append("no --draft: no method that needs one is part of the search")
+    elif "method" not in space.knobs and "method" in space.left_out:
+        warnings.append(f"speculation is not part of the search: {space.left_out['method']}")
+    return warnings
 
 
 def _read(config: TuneConfig) -> tuple[Workload, list[str]]:

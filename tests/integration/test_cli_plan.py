@@ -68,6 +68,7 @@ def test_every_combination_is_judged_where_there_are_few(planned: Planned) -> No
     assert [point["refused"] for point in plan["starting_points"]] == [None, None]
 
 
+@pytest.mark.slow
 def test_assumed_times_scale_the_estimate_and_a_budget_limits_it(planned: Planned) -> None:
     slow, fast = (planned(start_time=time)["estimate"] for time in ("10m", "1m"))
     launches = slow["search_launches"] + slow["confirm_launches"]
@@ -113,6 +114,13 @@ def test_the_text_says_the_same_in_lines(desk: Desk, tmp_path: Path, capsys: pyt
     assert run(["plan", *words]) == 0
     heads = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert {"workload", "engine", "gpus", "search", "knob", "refused", "start", "estimate", "assumed"} <= heads
+
+
+def test_a_draft_for_another_method_than_the_space_searches_is_a_warning(tmp_path: Path, planned: Planned) -> None:
+    eagle = write_checkpoint(tmp_path / "eagle", architectures=["Eagle3LlamaForCausalLM"], num_hidden_layers=1)
+    plan = planned(draft=str(eagle))
+    assert any("its config.json makes it a draft for eagle3" in warning for warning in plan["warnings"])
+    assert planned(draft=str(eagle), space="speculation")["knobs"]["method"] == ["none", "ngram", "suffix", "eagle3"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def run_tune(config: TuneConfig, *, dry_run: bool, as_json: bool) -> int:
         plan = make_plan(config)
         narrator = Narrator()
         narrator.plan(plan)
-        narrator.refused(plan.space.refused())
+        looked_at = min(plan.space.size(), 5_000)
+        narrator.refused(plan.space.refused(looked_at), looked_at=looked_at)
         return 0
     return run_study(config, resume=False, as_json=as_json)
 

@@ -61,7 +61,7 @@ CASES = (
     Case("method_exists", {"method": "ngrm"}, {"method": "ngram"}, "has no speculative method 'ngrm'"),
     Case("method_exists", {"method": "medusa"}, {"method": "ngram"}, "0.33 has no speculative method", version="0.33"),
     Case("method_has_what_it_needs", dflash(3), {"method": "none"}, "give --draft", draft=None),
-    Case("method_has_what_it_needs", {"method": "eagle3"}, dflash(3), "makes it a dflash draft"),
+    Case("method_has_what_it_needs", {"method": "eagle3"}, dflash(3), "makes it a draft for dflash"),
     Case("method_has_what_it_needs", {"method": "mtp"}, {"method": "ngram"}, "needs prediction layers"),
     Case(
         "outputs_are_honest",

@@ -80,5 +80,7 @@ def _why_not_draft(method: str, facts: Facts) -> str | None:
         return f"method={method} needs a draft model; give --draft"
     made_for = draft_method(facts.draft)
     if method != made_for:
-        return f"method={method} cannot use the draft {facts.draft.path}: its config.json makes it a draft for {made_for}"
+        return (
+            f"method={method} cannot use the draft {facts.draft.path}: its config.json makes it a draft for {made_for}"
+        )
     return None if method == "draft_model" else facts.release.draft_problem(facts.draft, on_cpu=False)

@@ -24,6 +24,14 @@ _POLL_S = 0.5
 _PATIENCE_S = 10.0
 
 
+class AttachedEngine(ServedEngine):
+    """An engine of somebody else's (see ``runners.spec.Engine``)."""
+
+    async def reset_prefix_cache(self) -> bool:
+        """False: the cache is its owner's, so every measurement has to bring a salt of its own."""
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class AttachedRunner:
     """Launches nothing: proves that the engine at a URL serves.
@@ -44,7 +52,7 @@ class AttachedRunner:
     @asynccontextmanager
     async def launch(
         self, spec: LaunchSpec, *, on_progress: Callable[[str], None] | None = None
-    ) -> AsyncIterator[ServedEngine]:
+    ) -> AsyncIterator[AttachedEngine]:
         """Prove that the engine serves; leaving the context leaves it running (see ``runners.spec.Runner.launch``).
 
         Of the launch only ``workdir``, ``served_model`` and ``ready_timeout_s`` are used: the model is asked for under
@@ -55,7 +63,7 @@ class AttachedRunner:
         try:
             began = time.perf_counter()
             ready = await self._prove(client, spec, say)
-            yield ServedEngine(client, spec.workdir / LOG_NAME, ready, time.perf_counter() - began)
+            yield AttachedEngine(client, spec.workdir / LOG_NAME, ready, time.perf_counter() - began)
         finally:
             await client.close()
 

@@ -89,6 +89,12 @@ class TestAttachedRunner(RunnerContract):
     def broken(self, directory: Path) -> tuple[Runner, LaunchSpec]:
         return AttachedRunner(f"http://127.0.0.1:{self.port}", "not theirs"), spec_of(directory)
 
+    async def test_its_prefix_cache_is_left_alone(self, tmp_path: Path) -> None:
+        async with self.runner().launch(self.spec(tmp_path)) as engine:
+            before = await engine.scrape()
+            assert await engine.reset_prefix_cache() is False
+            assert (await engine.scrape()).since(before).generation_tokens == 0
+
 
 class TestContainerRunner(RunnerContract):
     """Containers, under a stand-in for docker that runs them as processes of its own daemon."""

@@ -8,6 +8,7 @@ judged here; a measurement that was not is repeated, and stays marked invalid wh
 import dataclasses
 import hashlib
 import itertools
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -52,7 +53,7 @@ async def measure(
         await _warm_up(target, condition, blocks, temperature=temperature)
     for attempt in itertools.count(1):
         with breakdown.activity(REPLAY):
-            salt = None if await engine.reset_prefix_cache() else f"measurement-{attempt}"
+            salt = None if await engine.reset_prefix_cache() else f"measurement-{secrets.token_hex(8)}"
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
             before = await engine.scrape()
             with observe() as observed:

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-record drill bench-replay
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-read bench-record drill bench-replay
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ test-gpu: $(VENV)/installed ## What needs NVIDIA GPUs; skipped, with the reason,
 
 test-engine: setup ## Only what needs the real engine
 	$(BIN)/python -m pytest -m engine
+
+bench-read: $(VENV)/installed ## How fast a workload is read, next to bare orjson, and in how much memory
+	$(BIN)/python -m bench.read_speed
 
 bench-record: $(VENV)/installed ## What tune record adds to a request, against a mock server
 	$(BIN)/python bench/record_overhead.py

@@ -15,8 +15,8 @@ from typing import Any
 from workloads.errors import LineError, WorkloadError, WorkloadFileError, WorkloadFormatError
 from workloads.formats import FORMATS, OPENAI_BATCH, Format, Reading
 from workloads.formats.clock import TIME_UNITS, settle
-from workloads.formats.format import DEFAULT_VOCAB_SIZE
-from workloads.formats.framing import Framing, Parsed, records, tell_framing
+from workloads.formats.format import DEFAULT_VOCAB_SIZE, LineFormat
+from workloads.formats.framing import Framing, JsonLines, Parsed, parse_line, records, tell_framing
 from workloads.formats.openai_batch import read_answers
 from workloads.formats.source import BROKEN_PACKING, DigestingFile, open_text
 from workloads.request import Recorded, RejectedLine, Request, Workload
@@ -103,12 +103,13 @@ def _open(path: Path, asked: Format | None) -> "tuple[Format, _Source, list[dict
         if asked and framing not in asked.framings:
             framing = asked.framings[0]
         parsed = records(text, framing)
-        head = list(itertools.islice(parsed, SNIFFED_LINES if framing == "text" else SNIFFED_RECORDS))
+        rest = iter(parsed)
+        head = list(itertools.islice(rest, SNIFFED_LINES if framing == "text" else SNIFFED_RECORDS))
     except OSError as error:
         raise _unreadable(path, error) from error
     known = asked or _recognise(path, framing, head)
     good = [record for _, record in head if isinstance(record, dict)]
-    return known, _Source(file, itertools.chain(head, parsed)), good
+    return known, _Source(file, head, rest, parsed.raw if isinstance(parsed, JsonLines) else None), good
 
 
 def _answers(path: Path) -> dict[str, Recorded]:
@@ -123,10 +124,12 @@ def _answers(path: Path) -> dict[str, Recorded]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An open file and its records."""
+    """An open file, its first records, and the rest of it: as records, and as lines if that is what it has."""
 
     file: DigestingFile
-    records: Iterator[Parsed]
+    head: list[Parsed]
+    rest: Iterator[Parsed]
+    lines: Iterator[tuple[int, bytes]] | None
 
 
 @dataclass(slots=True)
@@ -134,32 +137,31 @@ class _Rules:
     """What must hold between requests, checked with what is known of the earlier ones."""
 
     line_of_id: dict[str, int] = field(default_factory=dict)
-    first: tuple[int, bool] | None = None
-    previous: tuple[int, float | None] = (0, None)
+    first_line: int = 0
+    timed: bool = False
+    latest_s: float = 0.0
+    latest_line: int = 0
 
-    def check(self, request: Request) -> None:
-        """Compare a request with the good ones before it.
-
-        Raises:
-            LineError: if they do not go together.
-        """
+    def refusal(self, request: Request) -> str | None:
+        """Why a request does not go together with the good ones before it; None if it does, and then it is one."""
+        offset_s = request.offset_s
         line = self.line_of_id.get(request.id)
         if line is not None:
-            raise LineError(f'the id "{request.id}" is that of line {line}; ids must differ')
-        offset_s = request.offset_s
-        if self.first is None:
-            self.first = (request.line, offset_s is not None)
-        elif self.first[1] != (offset_s is not None):
+            return f'the id "{request.id}" is that of line {line}; ids must differ'
+        if not self.line_of_id:
+            self.first_line, self.timed = request.line, offset_s is not None
+        elif self.timed != (offset_s is not None):
             has, other = ("no", "has one") if offset_s is None else ("a", "has none")
-            raise LineError(f"it has {has} timestamp while line {self.first[0]} {other}; time all requests or none")
-        previous_line, previous_s = self.previous
-        if offset_s is not None and previous_s is not None and offset_s < previous_s:
-            raise LineError(
-                f"its timestamp of {offset_s} s is before the {previous_s} s of line {previous_line}; "
-                "sort the file by time"
-            )
+            return f"it has {has} timestamp while line {self.first_line} {other}; time all requests or none"
+        if offset_s is not None:
+            if offset_s < self.latest_s and self.line_of_id:
+                return (
+                    f"its timestamp of {offset_s} s is before the {self.latest_s} s of line {self.latest_line}; "
+                    "sort the file by time"
+                )
+            self.latest_s, self.latest_line = offset_s, request.line
         self.line_of_id[request.id] = request.line
-        self.previous = (request.line, offset_s)
+        return None
 
 
 class RequestStream(Iterable[Request]):
@@ -226,17 +228,15 @@ class RequestStream(Iterable[Request]):
         )
 
     def _read(self) -> Iterator[Request]:
-        rules = _Rules()
-        good = 0
+        refusal, good = _Rules().refusal, 0
         found = self._found() if self._format.in_time_order else self._sorted()
         for request in found:
-            try:
-                rules.check(request)
-            except LineError as error:
-                self.rejected.append(RejectedLine(request.line, str(error)))
+            reason = refusal(request)
+            if reason is not None:
+                self.rejected.append(RejectedLine(request.line, reason))
                 continue
             good += 1
-            if request.shape is not None or request.tags.get("redacted") == HASHED:
+            if request.shape is not None or (request.tags and request.tags.get("redacted") == HASHED):
                 self.text_bearing = False
             yield request
         self._source.file.close()
@@ -244,19 +244,35 @@ class RequestStream(Iterable[Request]):
 
     def _found(self) -> Iterator[Request]:
         """Requests as they are in the file; a record that is none is noted."""
-        requests, reading = self._format.requests, self._reading
+        source, form = self._source, self._format
         try:
-            for line, record in self._source.records:
-                try:
-                    if isinstance(record, LineError):
-                        raise record
-                    yield from requests(record, line, reading)
-                except LineError as error:
-                    self.rejected.append(RejectedLine(line, str(error)))
+            yield from self._of_records(source.head)
+            if source.lines is not None and isinstance(form, LineFormat):
+                yield from self._of_lines(source.lines, form)
+            else:
+                yield from self._of_records(source.rest)
         except OSError as error:
             raise _unreadable(self.path, error) from error
         except BROKEN_PACKING as error:
             raise WorkloadFileError(f"{self.path} cannot be unpacked to its end: {error}; copy it again") from error
+
+    def _of_records(self, records: Iterable[Parsed]) -> Iterator[Request]:
+        for line, record in records:
+            try:
+                if isinstance(record, LineError):
+                    raise record
+                yield from self._format.requests(record, line, self._reading)
+            except LineError as error:
+                self.rejected.append(RejectedLine(line, str(error)))
+
+    def _of_lines(self, lines: Iterator[tuple[int, bytes]], form: LineFormat) -> Iterator[Request]:
+        request_of_line, reading = form.request_of_line, self._reading
+        for line, raw in lines:
+            request = request_of_line(raw, line, reading)
+            if request is not None:
+                yield request
+            elif (parsed := parse_line(line, raw)) is not None:
+                yield from self._of_records((parsed,))
 
     def _sorted(self) -> Iterator[Request]:
         """All requests in the order of their times, which then count from the earliest; held to be sorted."""

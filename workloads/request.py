@@ -5,7 +5,7 @@ what is sent is decided in `wire.py`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,44 @@ class Request:
     def temperature(self) -> float | None:
         """Recorded temperature; None means that the server's default applied."""
         return self.body.get("temperature")
+
+
+class _OpenRequest:
+    """A `Request` while it is filled in, because a frozen dataclass takes three times as long to set its own fields."""
+
+    __slots__ = tuple(each.name for each in fields(Request))
+
+    def __init__(  # noqa: PLR0917 - passing by name costs time a million times
+        self,
+        id: str,  # noqa: A002 - as the field
+        offset_s: float | None,
+        endpoint: str,
+        body: Mapping[str, Any],
+        route: str | None,
+        session: str | None,
+        tags: Mapping[str, str],
+        recorded: Recorded | None,
+        line: int,
+        shape: Shape | None,
+    ) -> None:
+        self.id = id
+        self.offset_s = offset_s
+        self.endpoint = endpoint
+        self.body = body
+        self.route = route
+        self.session = session
+        self.tags = tags
+        self.recorded = recorded
+        self.line = line
+        self.shape = shape
+
+
+def trusted_request(*values: Any) -> Request:
+    """A request from all of its fields in their order, made fast: for a million of them."""
+    request: Any = _OpenRequest(*values)
+    # Both have the same slots, which is what Python asks for.
+    request.__class__ = Request
+    return request  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from workloads.formats.clock import Clock, RecordedTimes
 from workloads.formats.framing import Framing
@@ -37,6 +37,14 @@ class Reading:
         """Say something once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+@runtime_checkable
+class LineFormat(Protocol):
+    """What a format of JSON lines may do beside, to be read faster than record by record."""
+
+    def request_of_line(self, raw: bytes, line: int, reading: Reading) -> Request | None:
+        """The one request of a line; None for whatever is unusual, and then the line is read as any format's."""
 
 
 class Format(Protocol):

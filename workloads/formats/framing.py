@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import orjson
@@ -43,7 +43,7 @@ def tell_framing(text: io.BufferedReader) -> Framing:
     return "json" if re.search(rb"^\s*\{", head, re.MULTILINE) else "text"
 
 
-def records(text: io.BufferedReader, framing: Framing) -> Iterator[Parsed]:
+def records(text: io.BufferedReader, framing: Framing) -> Iterable[Parsed]:
     """The records of a file with the numbers of the lines on which they begin; a bad one comes as what is wrong."""
     if framing == "csv":
         return _csv_rows(text)
@@ -52,20 +52,33 @@ def records(text: io.BufferedReader, framing: Framing) -> Iterator[Parsed]:
     head = text.peek(4096).removeprefix(BOM).lstrip()
     if head.startswith(b"[") or head.partition(b"\n")[0].strip() == b"{":
         return _json_values(text)
-    return _json_lines(text)
+    return JsonLines(text)
 
 
-def _json_lines(text: io.BufferedReader) -> Iterator[Parsed]:
-    loads = orjson.loads
-    for number, raw in enumerate(text, start=1):
-        line = raw.removeprefix(BOM) if number == 1 else raw
-        try:
-            record = loads(line)
-        except orjson.JSONDecodeError as error:
-            if not line.isspace():
-                yield number, LineError(f"it is not valid JSON: {error.msg} at column {error.colno}")
-            continue
-        yield number, record if type(record) is dict else _no_object(record)
+class JsonLines(Iterable[Parsed]):
+    """One JSON object a line.
+
+    Attributes:
+        raw: Numbers and bytes of the lines that are not yet read; reading goes on where this is left.
+    """
+
+    def __init__(self, text: io.BufferedReader) -> None:
+        self.raw: Iterator[tuple[int, bytes]] = enumerate(text, start=1)
+
+    def __iter__(self) -> Iterator[Parsed]:
+        return (parsed for number, raw in self.raw if (parsed := parse_line(number, raw)) is not None)
+
+
+def parse_line(number: int, raw: bytes) -> Parsed | None:
+    """The record of a line; None if the line is empty."""
+    line = raw.removeprefix(BOM) if number == 1 else raw
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        if line.isspace():
+            return None
+        return number, LineError(f"it is not valid JSON: {error.msg} at column {error.colno}")
+    return number, record if type(record) is dict else _no_object(record)
 
 
 def _no_object(value: object) -> LineError:

@@ -4,17 +4,18 @@ One JSON object a line; `body` is required, or `shape` in its place when lengths
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workloads.errors import LineError
-from workloads.formats.building import note_unhonoured, shape_request
+from workloads.formats.building import body_request, shape_request
 from workloads.formats.fields import shown
 from workloads.formats.format import Reading
 from workloads.formats.framing import Framing
-from workloads.request import Recorded, Request, check_body, endpoint_of
+from workloads.formats.native_lines import plain_request
+from workloads.request import Recorded, Request
 from workloads.shape import Shape
 
 
@@ -52,9 +53,6 @@ class NativeRecord(BaseModel):
     recorded: Recorded | None = Field(default=None, description="What the original server answered.")
 
 
-_NO_TAGS: Final[Mapping[str, str]] = {}
-
-
 class NativeFormat:
     """Reads native records."""
 
@@ -74,81 +72,32 @@ class NativeFormat:
 
     def requests(self, record: Mapping[str, Any], line: int, reading: Reading) -> tuple[Request, ...]:
         """See `Format.requests`."""
-        body = record.get("body")
-        if type(body) is dict and _is_plain(record):
-            tags, recorded = record.get("tags", _NO_TAGS), record.get("recorded")
-            known = None if recorded is None else _recorded(recorded)
-            return (_body_request(record, body, tags, known, line, reading),)
         try:
             native = NativeRecord.model_validate(record)
         except ValidationError as error:
             raise LineError(_sentence(error)) from None
-        if body is not None:
-            return (_body_request(record, body, native.tags, native.recorded, line, reading),)
-        if native.shape is None:
+        if native.shape is not None and native.body is None:
+            return (_shape_request(native, native.shape, line, reading),)
+        if native.body is None:
             raise LineError('the required field "body" is missing')
-        return (_shape_request(native, native.shape, line, reading),)
+        if native.shape is not None:
+            raise LineError("it has both body and shape; keep the one that is known")
+        return (
+            body_request(
+                record["body"],
+                reading,
+                request_id=native.id or f"line-{line}",
+                line=line,
+                offset_s=native.timestamp_s,
+                session=native.session,
+                route=native.route,
+                tags=native.tags,
+                recorded=native.recorded,
+                endpoint=native.endpoint,
+            ),
+        )
 
-
-def _is_plain(record: Mapping[str, Any]) -> bool:
-    """Whether a record obeys `NativeRecord`, told without it: this is what costs when a million lines are read.
-
-    False for whatever is unusual; `NativeRecord` then finds it right, or says what is wrong with it.
-    """
-    known = 1
-    get = record.get
-    for name in ("id", "endpoint", "route", "session"):
-        value = get(name)
-        if value is not None:
-            if type(value) is not str or not value:
-                return False
-            known += 1
-    time_s = get("timestamp_s")
-    if time_s is not None:
-        if (type(time_s) is not float and type(time_s) is not int) or not 0 <= time_s < float("inf"):
-            return False
-        known += 1
-    if get("recorded") is not None:
-        known += 1
-    tags = get("tags")
-    if tags is not None:
-        if type(tags) is not dict or any(type(value) is not str for value in tags.values()):
-            return False
-        known += 1
-    return known == len(record)
-
-
-def _recorded(raw: Any) -> Recorded:
-    try:
-        return Recorded.model_validate(raw)
-    except ValidationError as error:
-        raise LineError(_sentence(error, "recorded")) from None
-
-
-def _body_request(  # noqa: PLR0917 - passing by name costs time a million times
-    record: Mapping[str, Any],
-    body: dict[str, Any],
-    tags: Mapping[str, str],
-    recorded: Recorded | None,
-    line: int,
-    reading: Reading,
-) -> Request:
-    get = record.get
-    endpoint = endpoint_of(body, get("endpoint"))
-    check_body(body)
-    note_unhonoured(body, reading)
-    time_s = get("timestamp_s")
-    return Request(
-        get("id") or f"line-{line}",
-        None if time_s is None else float(time_s),
-        endpoint,
-        body,
-        get("route"),
-        get("session"),
-        tags,
-        recorded,
-        line,
-    )
+    request_of_line = staticmethod(plain_request)
 
 
 def _shape_request(native: NativeRecord, shape: NativeShape, line: int, reading: Reading) -> Request:
@@ -168,10 +117,10 @@ def _shape_request(native: NativeRecord, shape: NativeShape, line: int, reading:
     )
 
 
-def _sentence(error: ValidationError, *inside: str) -> str:
+def _sentence(error: ValidationError) -> str:
     """The first thing that pydantic found, said in the terms of the file."""
     first = error.errors(include_url=False)[0]
-    path = (*inside, *first["loc"])
+    path = first["loc"]
     field = ".".join(str(part) for part in path)
     if first["type"] == "extra_forbidden":
         models: dict[Any, type[BaseModel]] = {"recorded": Recorded, "shape": NativeShape}

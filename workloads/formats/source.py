@@ -5,6 +5,7 @@ import hashlib
 import io
 import sys
 import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +27,13 @@ _UNREADABLE: Final = {b"PK\x03\x04": "zip", b"PAR1": "parquet", b"BZh": "bzip2",
 
 
 class DigestingFile(io.RawIOBase):
-    """A file that notes the digest of what is read from it."""
+    """A file that notes the digest of what is read from it, in a thread: hashing lets the reading go on."""
 
     def __init__(self, file: io.RawIOBase) -> None:
         self._file = file
         self._digest = hashlib.sha256()
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="digest")
+        self._pending: Future[None] | None = None
 
     def readable(self) -> bool:
         """Always: see `io.RawIOBase`."""
@@ -39,17 +42,24 @@ class DigestingFile(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         """See `io.RawIOBase`."""
         count = self._file.readinto(buffer) or 0
-        self._digest.update(memoryview(buffer)[:count])
+        self._wait()
+        self._pending = self._hasher.submit(self._digest.update, bytes(memoryview(buffer)[:count]))
         return count
 
     def close(self) -> None:
         """Close the file as well."""
+        self._hasher.shutdown()
         self._file.close()
         super().close()
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
 
     @property
     def digest(self) -> str:
         """`sha256:<hex>` over the bytes read so far: those of the file, packed as it is."""
+        self._wait()
         return f"sha256:{self._digest.hexdigest()}"
 
 

@@ -51,7 +51,10 @@ bench-read: $(VENV)/installed ## How fast a workload is read, next to bare orjso
 
 bench-record: $(VENV)/installed ## What tune record adds to a request, against a mock server
 	$(BIN)/python bench/record_overhead.py
-bench-replay: setup ## What our load client costs beside its peers (about 10 minutes; EVALSCOPE=DIR adds evalscope)
+
+bench-replay: setup ## What our load client costs beside its peers, 10 minutes (EVALSCOPE=its environment adds evalscope)
+	@test -d demo/build/bench-replay || $(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --target demo/build/bench-replay pandas python-dateutil six tzdata
 	$(BIN)/python -m bench.replay.run $(if $(EVALSCOPE),--evalscope $(EVALSCOPE))
 
 check: $(VENV)/installed ## Lint, types and import rules, in under a minute

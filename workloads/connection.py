@@ -216,6 +216,7 @@ class Connection(asyncio.Protocol):
         assert log is not None  # noqa: S101 - a response is finished once
         assert waiter is not None  # noqa: S101 - as above
         now_s = perf_counter()
+        log.noted_bytes = self._noted_bytes
         log.end_s = now_s - self._started_s if self._done_s is None else self._done_s
         if self._refusal and not log.error_detail:
             log.error_detail = self._refusal.decode("utf-8", "replace")[:MAX_DETAIL_CHARS]

@@ -113,7 +113,7 @@ class _Run:
             log.scheduled_s = ready_s if turn.think_s is not None else turn.due_s
         log.ready_s = ready_s
         await self.client.send(turn.wire, log, self.clock)
-        self.unread_bytes += sum(map(len, log.reads))
+        self.unread_bytes += log.noted_bytes
         self.ended.append(log)
 
     async def sleep_until(self, moment_s: float) -> None:

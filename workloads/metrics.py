@@ -16,6 +16,7 @@ from workloads.outcome import RequestOutcome
 from workloads.replay import ReplayResult
 from workloads.windows import (
     Arrivals,
+    Floats,
     Window,
     block_windows,
     in_flight_mean,
@@ -153,7 +154,8 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
     windows = block_windows(outcomes, open_loop=result.load.is_open_loop)
     whole = union(windows)
     length_s = whole[1] - whole[0] if whole else 0.0
-    tokens = tokens_in(token_arrivals(outcomes), whole, closed=True) if whole else 0.0
+    arrivals = token_arrivals(outcomes)
+    tokens = tokens_in(arrivals, whole, closed=True) if whole else 0.0
     good = None if not slo else sum(_meets(outcome, slo) for outcome in completed)
     gaps_s, tokens_per_chunk = _chunk_gaps(completed)
     return ReplayMetrics(
@@ -183,17 +185,18 @@ def summarise(result: ReplayResult, *, slo: Mapping[str, float] | None = None) -
         loop_lag_s=_distribution(result.loop_lag_s),
         client_cpu_share=_busiest_share(result),
         chunk_tokens_estimated=any(outcome.chunk_tokens_estimated for outcome in outcomes),
-        blocks=_blocks(outcomes, windows),
+        blocks=_blocks(outcomes, windows, arrivals),
     )
 
 
-def _blocks(outcomes: Sequence[RequestOutcome], windows: Mapping[int, Window]) -> tuple[BlockMetrics, ...]:
+def _blocks(
+    outcomes: Sequence[RequestOutcome], windows: Mapping[int, Window], arrivals: Arrivals
+) -> tuple[BlockMetrics, ...]:
     by_block: dict[int, list[RequestOutcome]] = {}
     for outcome in outcomes:
         by_block.setdefault(outcome.block, []).append(outcome)
     whole = union(windows)
     own_s = own_times_s(outcomes, whole) if whole else {}
-    arrivals = token_arrivals(outcomes)
     return tuple(
         _block(block, own, windows.get(block), whole=whole, own_s=own_s.get(block, 0.0), arrivals=arrivals)
         for block, own in sorted(by_block.items())
@@ -232,14 +235,11 @@ def _completions_in(completed: Iterable[RequestOutcome], window: Window | None) 
     return sum(window[0] <= outcome.end_s <= window[1] for outcome in completed) if window else 0
 
 
-def _chunk_gaps(outcomes: Iterable[RequestOutcome]) -> tuple[list[float], float | None]:
-    gaps_s: list[float] = []
-    tokens = 0
-    for outcome in outcomes:
-        if len(outcome.chunk_s) > 1:
-            gaps_s.extend(np.diff(np.asarray(outcome.chunk_s)).tolist())
-            tokens += outcome.chunk_tokens[-1] - outcome.chunk_tokens[0]
-    return gaps_s, (tokens / len(gaps_s) if gaps_s else None)
+def _chunk_gaps(outcomes: Iterable[RequestOutcome]) -> tuple[Floats, float | None]:
+    with_gaps = [outcome for outcome in outcomes if len(outcome.chunk_s) > 1]
+    gaps_s = np.concatenate([np.diff(np.asarray(outcome.chunk_s)) for outcome in with_gaps] or [np.empty(0)])
+    tokens = sum(outcome.chunk_tokens[-1] - outcome.chunk_tokens[0] for outcome in with_gaps)
+    return gaps_s, (tokens / gaps_s.size if gaps_s.size else None)
 
 
 def _meets(outcome: RequestOutcome, slo: Mapping[str, float]) -> bool:
@@ -259,7 +259,9 @@ def _check_slo(slo: Mapping[str, float]) -> None:
 
 
 def _distribution(values: Iterable[float | None]) -> Distribution | None:
-    known = np.array([value for value in values if value is not None], dtype=np.float64)
+    known = (
+        values if isinstance(values, np.ndarray) else np.array([v for v in values if v is not None], dtype=np.float64)
+    )
     if not known.size:
         return None
     p50, p90, p99 = np.quantile(known, (0.5, 0.9, 0.99))

@@ -28,6 +28,7 @@ class StreamLog:
         keep_text: Whether the outcome is to have the generated text.
         chunked: The reads are in HTTP's chunked coding.
         read_s: Arrival of each read that was not digested yet.
+        noted_bytes: How many bytes those reads are, once the stream has ended.
         reads: Their bytes: the response's body as it came.
         reading: What was digested so far.
     """
@@ -42,6 +43,7 @@ class StreamLog:
     chunked: bool = False
     read_s: "array[float]" = field(default_factory=lambda: array("d"))
     reads: list[bytes] = field(default_factory=list)
+    noted_bytes: int = 0
     reading: "_Reading | None" = None
 
     @property
@@ -227,8 +229,9 @@ def _take_choices(choices: list[Any], usage: Any, arrived_s: float, reading: _Re
         tokens = _count(usage.get("completion_tokens")) or 0
         more = tokens - reading.tokens_of_choice.get(index, 0)
         carries = more > 0
-        reading.tokens_of_choice[index] = tokens
-        reading.tokens += more
+        if carries:  # a count never falls
+            reading.tokens_of_choice[index] = tokens
+            reading.tokens += more
         reading.counted = True
     if carries:
         reading.chunk_s.append(arrived_s)

@@ -42,6 +42,9 @@ SCENARIOS = (
     Scenario("S3 128 streams, full speed", requests=512, chunks=512, gap_ms=0, concurrency=128),
     Scenario("S4 4 tokens an event", requests=64, chunks=128, gap_ms=20, tokens_per_chunk=4, concurrency=16),
 )
+VLLM_EXTRA = ROOT / "demo/build/bench-replay"
+"""Pandas, which `vllm bench serve` needs for its custom dataset; `make bench-replay` puts it there."""
+
 SERVER_CORE, CLIENT_CORE = "0", "1"
 
 
@@ -101,7 +104,7 @@ def main() -> int:
 
 def _there(client: Client, evalscope: Path | None) -> bool:
     missing = (client.name.startswith("evalscope") and evalscope is None) or (
-        client.name.startswith("vllm") and not (ROOT / ".engine/bin/vllm").exists()
+        client.name.startswith("vllm") and not ((ROOT / ".engine/bin/vllm").exists() and VLLM_EXTRA.exists())
     )
     if missing:
         print(f"{client.name}: skipped, it is not installed here")
@@ -132,13 +135,14 @@ def run(client: Client, scenario: Scenario, evalscope: Path | None) -> Row:
 
 def _run_client(command: list[str], directory: Path, server_says: TextIO) -> Spent:
     """Run a client to its end."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    environment = {**os.environ, **offline, "PYTHONPATH": f"{ROOT}:{VLLM_EXTRA}"}
     with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
         started_s = time.monotonic()
         process = subprocess.Popen(["taskset", "-c", CLIENT_CORE, *command], stdout=out, stderr=err, env=environment)
         sampler = Sampler(process.pid)
         sampler.start()
-        while process.poll() is None and not select.select([server_says], [], [], 0.1)[0]:
+        while _is_running(process.pid) and not select.select([server_says], [], [], 0.1)[0]:
             pass  # until the first request has arrived
         sampler.ended.set()
         _, status, usage = os.wait4(process.pid, 0)
@@ -147,6 +151,11 @@ def _run_client(command: list[str], directory: Path, server_says: TextIO) -> Spe
         words = (directory / "stderr").read_text(encoding="utf-8", errors="replace")[-2000:]
         raise RuntimeError(f"{command[0]} ended with {process.returncode}: {words}")
     return Spent(started_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, sampler)
+
+
+def _is_running(pid: int) -> bool:
+    """Without taking its exit status, which comes with its CPU time."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def _row(scenario: Scenario, record: list[dict[str, float]], seen: dict[int, Seen], spent: Spent, own: str) -> Row:

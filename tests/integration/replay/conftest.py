@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -178,9 +179,9 @@ _STREAMS = {
 }
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    """A running scripted server, which must have answered or seen the end of every request when the test ends."""
+@asynccontextmanager
+async def running_server() -> AsyncIterator[ScriptedServer]:
+    """A running scripted server, which must have answered or seen the end of every request when it is left."""
     scripted = ScriptedServer()
     app = web.Application(client_max_size=16 * 2**20)
     app.router.add_post("/v1/chat/completions", scripted.answer)
@@ -189,6 +190,13 @@ async def server() -> AsyncIterator[ScriptedServer]:
         scripted.target = Target(str(running.make_url("/")).rstrip("/"), "secret", "served")
         yield scripted
         await scripted.until_in_flight(0)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    """A scripted server for one test."""
+    async with running_server() as scripted:
+        yield scripted
 
 
 async def _healthy(_request: web.Request) -> web.Response:

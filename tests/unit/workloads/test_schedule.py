@@ -1,13 +1,15 @@
 """When requests of an open loop are due."""
 
+import itertools
+import statistics
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads import Load, LoadError, Request
-from workloads.schedule import schedule
+from workloads import Load, LoadError, Recorded, Request
+from workloads.schedule import schedule, think_times
 
 
 def requests(*offsets_s: float | None) -> list[Request]:
@@ -61,3 +63,41 @@ def test_gaps_of_a_rate_are_exponential_with_its_mean() -> None:
     # 20,000 exponential gaps: the standard error of the mean is 0.7%, that of the variation about 1%.
     assert pytest.approx(1 / 50, rel=0.03) == mean_s
     assert pytest.approx(1.0, rel=0.05) == variance**0.5 / mean_s
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 2.0])
+def test_gaps_of_a_rate_have_the_variation_that_was_asked_for(cv: float) -> None:
+    due_s = schedule(requests(*[None] * 40_001), Load("rate", 50, cv), 3)
+    gaps_s = [later - earlier for earlier, later in pairwise(due_s)]
+    # 40,000 gamma gaps of variation 2: the standard error of the mean is 1%, that of the variation about 2%.
+    assert pytest.approx(1 / 50, rel=0.04) == statistics.fmean(gaps_s)
+    assert pytest.approx(cv, rel=0.08, abs=1e-9) == statistics.pstdev(gaps_s) / statistics.fmean(gaps_s)
+
+
+def test_the_trace_s_own_burstiness_is_kept_at_another_rate() -> None:
+    # Gaps 1, 1, 1, 9 repeated: mean 3, variation sqrt(12) / 3.
+    offsets_s = [0.0, *itertools.accumulate([1.0, 1.0, 1.0, 9.0] * 5_000)]
+    due_s = schedule(requests(*offsets_s), Load("rate", 100, "trace"), 1)
+    gaps_s = [later - earlier for earlier, later in pairwise(due_s)]
+    assert pytest.approx(12**0.5 / 3, rel=0.08) == statistics.pstdev(gaps_s) / statistics.fmean(gaps_s)
+    assert pytest.approx(0.01, rel=0.05) == statistics.fmean(gaps_s)
+
+
+@pytest.mark.parametrize(("offsets_s", "reason"), [((None, None), "no timestamp"), ((1.0, 1.0, 1.0), "have none")])
+def test_burstiness_of_a_trace_without_gaps_is_refused(offsets_s: tuple[float | None, ...], reason: str) -> None:
+    with pytest.raises(LoadError, match=reason):
+        schedule(requests(*offsets_s), Load("rate", 1, "trace"))
+
+
+def test_think_times_are_what_is_left_of_a_gap_when_the_answer_is_taken_off() -> None:
+    def turn(offset_s: float, duration_s: float | None) -> Request:
+        return Request("r", offset_s, "/v1/completions", {"prompt": "x"}, recorded=Recorded(duration_s=duration_s))
+
+    turns = [turn(0.0, 2.0), turn(5.0, 4.0), turn(7.0, None), turn(9.0, 1.0)]
+    # 5 - 2; the answer lasted longer than the gap; not known.
+    assert think_times(turns, Load("recorded", 1)) == [None, 3.0, 0.0, None]
+    assert think_times(turns, Load("recorded", 2)) == [None, 1.5, 0.0, None]
+    assert think_times(turns, Load("rate", 1)) == think_times(turns, Load("concurrency", 1)) == [None] * 4
+    assert think_times(turns[:3], Load("concurrency", 1, think=True)) == [None, 3.0, 0.0]
+    with pytest.raises(LoadError, match="is not known"):
+        think_times(turns, Load("concurrency", 1, think=True))

@@ -95,6 +95,21 @@ def test_the_recorded_body_is_not_changed() -> None:
     assert body == {"prompt": "x", "model": "gpt"}
 
 
+@pytest.mark.parametrize(
+    ("url", "key", "reason"),
+    [
+        ("http://user:hunter2@host", "", "user name"),
+        ("http://host", "hunter2\r\nX: y", "characters that no HTTP header takes"),
+        ("http://host", "hunter2 ", "characters that no HTTP header takes"),
+        ("http://host", "hunter2é", "characters that no HTTP header takes"),
+    ],
+)
+def test_a_key_or_url_that_cannot_be_sent_is_refused_without_being_shown(url: str, key: str, reason: str) -> None:
+    with pytest.raises(WorkloadError, match=reason) as refused:
+        Target(url, key, "m")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_base_url_without_a_scheme_is_refused() -> None:
     with pytest.raises(WorkloadError, match='the base URL is "localhost:8000"; it must start with http'):
         Target("localhost:8000", "", "m")

@@ -140,7 +140,7 @@ def find_gpus(config: TuneConfig) -> StudyGpus:
         if nvml is None:
             if config.gpus:
                 raise UsageError(
-                    f"--gpus {config.gpus}: no NVIDIA driver on this host, or an engine that we do not place; leave it out"
+                    f"--gpus {config.gpus}: no NVIDIA driver on this host, or the engine is not ours; leave it out"
                 )
             return StudyGpus()
         return StudyGpus(nvml, usable_gpus(nvml.gpus(), wanted))

@@ -22,7 +22,7 @@ def doctor(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Check whether this host is ready: cores, memory, GPUs, engine, model, draft, disk, ports, clock, MLflow."""
+    """Check whether this host, its GPUs, the engine, the model and its draft are ready for a study."""
     del debug
     question = Question(
         model=absolute_model(model) if model else None,

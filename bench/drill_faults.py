@@ -14,6 +14,7 @@ class Fault:
         faults: SIMULATED_FAULTS of the recipe's engine.
         trick: What the engine's wrapper does before the engine starts.
         once: Only the first launch of the recipe is hit, so that another try succeeds.
+        long_prompts: The workload's prompts fill many KV blocks, so that a stale prefix cache would show.
         place: Where the study's directory lies.
         options: Further options of ``tune``.
         words: What must be said: in the invalid measurement's problems, or by the tuner.
@@ -24,6 +25,7 @@ class Fault:
     faults: str = ""
     trick: str = ""
     once: bool = False
+    long_prompts: bool = False
     place: str = "plain"
     options: dict[str, str] = field(default_factory=dict)
     words: str = ""
@@ -42,7 +44,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("http_503_overload", ("invalid",), "http_503_rate=0.5,faulty_from=9", words="http_5xx|503"),
     Fault("dropped_connections", ("invalid",), "drop_rate=0.3,faulty_from=9", words="connection|reset|broke"),
     Fault("malformed_sse", ("invalid",), "malformed_sse", words="sse|SSE|malformed|stream|JSON"),
-    Fault("reset_that_lies", ("measured",), "reset_lies"),
+    Fault("reset_that_lies", ("measured",), "reset_lies", long_prompts=True, options={"temperature": "0,0.8"}),
     Fault("second_server_on_port", ("measured",), trick="second_server", once=True, words="port"),
     Fault("foreign_process_on_port", ("measured",), trick="foreign_process", once=True, words="port"),
     Fault("child_ignores_sigterm", ("measured",), "ignore_sigterm", once=True),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.drill_faults import Fault
 from runners import find_engines
-from tests.integration.study_desk import Desk, run_tune
+from tests.integration.study_desk import Desk, line, run_tune, write_workload
 from tuner.records import TrialRecord
 from tuner.store import Store
 
@@ -25,6 +25,9 @@ WRAPPER = Path(__file__).with_name("drill_engine.py")
 RECIPE = "dflash K=15"
 _LEFT_LIMIT_S = 20.0
 INTERRUPTED = 4
+_LONG_PROMPT_WORDS = 300
+# All prompts differ from their first token on: what hits was sent in another measurement.
+_MOST_HITS = 0.02
 _FILLED = "filler"
 # A step back of an hour after the tuner's first ten looks at the clock.
 _CLOCK_STEP = """\
@@ -90,6 +93,9 @@ class DrillStudy:
         problems = " ".join(p for m in record.measurements.values() for p in m.problems)
         if problems and "invalid" in self._fault.expected:
             return "invalid" if re.search(self._fault.words, problems) else f"invalid, but: {problems}"
+        hits = [m.metrics.get("prefix_hit_rate", 0.0) for m in record.measurements.values()]
+        if self._fault.long_prompts and max(hits, default=1.0) > _MOST_HITS:
+            return f"stale cache: {max(hits):.0%} hits"
         return "measured" if record.status == "measured" else record.status
 
     def lost(self) -> int:
@@ -114,6 +120,9 @@ class DrillStudy:
     def _words(self) -> list[str]:
         command = f"{shlex.quote(sys.executable)} {shlex.quote(str(WRAPPER))}"
         options = {"trials": "2", "profile_by": "none", "requests": "8", **self._fault.options}
+        if self._fault.long_prompts:
+            lines = [line(n, "code", prompt=f"{n} " + "word " * _LONG_PROMPT_WORDS) for n in range(24)]
+            options["workload"] = str(write_workload(self._scratch / "long.jsonl", lines))
         return [*self._desk.options("s", self._out, engine_command=command, **options), "--no-tracking"]
 
     def _tune(self, *words: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from workloads.prefixes import BLOCK_TOKENS, CHARS_PER_TOKEN, HEAD_DEPTHS, Float
 from workloads.rendering import asked, has_media, prompts
 from workloads.request import Request
 
-FLAGS = ("structured_output", "tools", "several_choices", "media", "code", "failed", "in_session", "token_ids")
+FLAGS = ("structured_output", "tools", "several_choices", "media", "code", "failed", "in_session")
 """What a request has or not; the position is the bit in `Numbers.flags`."""
 
 SETTINGS = (
@@ -199,16 +199,15 @@ def _flags(request: Request) -> list[bool]:
     body, recorded = request.body, request.recorded
     response_format = body.get("response_format")
     is_free = isinstance(response_format, dict) and response_format.get("type") == "text"
-    prompt = body.get("prompt")
     return [
         any(body.get(name) for name in STRUCTURED[is_free:]),
         bool(body.get("tools") or body.get("functions")),
         (body.get("n") or 1) > 1,
         has_media(body),
-        is_code(asked(body)),
+        # A shape's prompt is made each time it is asked for, and says nothing.
+        request.shape is None and is_code(asked(body)),
         recorded is not None and (recorded.status or 200) >= 400,
         request.session is not None,
-        isinstance(prompt, list) and not isinstance(prompt[0], str),
     ]
 
 

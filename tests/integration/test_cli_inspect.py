@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.integration.study_desk import Desk
 from tuner.cli import run
 from workloads import Inspection
 
@@ -134,3 +135,14 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(
     printed = capsys.readouterr()
     assert complaint in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_study_of_a_sample_says_how_it_differs(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*desk.options("s", tmp_path / "runs"), "--dry-run", "--sample", "20", "--profile-by", "none"]) == 0
+    printed = capsys.readouterr().out
+    assert "20 requests" in printed
+    assert "a sample of 20 of 24 requests" in printed
+    assert run([*desk.options("s", tmp_path / "runs"), "--dry-run", "--sample", "1"]) == 2
+    assert "--sample" in capsys.readouterr().err

@@ -86,6 +86,7 @@ async def test_the_command_line_is_what_it_should_be_and_holds_no_secret(
     assert not scratch.exists()
 
 
+@pytest.mark.slow
 async def test_a_container_that_ignores_sigterm_is_ended_by_its_id(docker: Docker, tmp_path: Path) -> None:
     runner = ContainerRunner(KNOWN_IMAGE, command=str(docker.command))
     async with runner.launch(spec_for(tmp_path, "--ignore-sigterm")):
@@ -108,6 +109,7 @@ async def test_an_image_that_cannot_be_had_and_a_daemon_that_is_not_there_say_so
     assert (dead.value.kind, dead.value.infrastructure) == ("bad_command", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("everything", [False, True], ids=["tuner", "tuner, supervisor and guard"])
 def test_killing_the_tuner_leaves_no_container_or_one_that_is_found(
     docker: Docker, tmp_path: Path, *, everything: bool

@@ -20,6 +20,7 @@ from tuner.counters import counter_metrics
 from tuner.gpus import Observation
 from tuner.objective import Slo
 from tuner.records import BlockValue, Measurement
+from tuner.request_times import RequestTimes, request_times
 from workloads import Block, Load, ReplayMetrics, ReplayResult, Target, client_problems, flat_metrics, replay, summarise
 
 ATTEMPTS = 2
@@ -42,8 +43,9 @@ async def measure(
     seed: int = 0,
     client_processes: int = 1,
     observe: Callable[[], Observation],
+    keep: Callable[[RequestTimes], None] | None = None,
 ) -> Measurement:
-    """Warms the engine up, replays the blocks and reads the counters.
+    """Warms the engine up, replays the blocks and reads the counters; `keep` is given the times of single requests.
 
     Raises:
         RunnerError: the engine died, or its metrics cannot be read.
@@ -74,6 +76,8 @@ async def measure(
         problems = [*_problems(condition, summary, counters, result), *observed.problems]
         if not problems or attempt == ATTEMPTS:
             break
+    if keep is not None:
+        keep(request_times(condition.key, result))
     return Measurement(
         condition=condition.key,
         part=part,

@@ -3,6 +3,7 @@
     runs/<study>/study.json            the request and where it ran
     runs/<study>/trials/NNN/plan.json  before the launch
     runs/<study>/trials/NNN/measurements/<condition>.json   as each one completes
+    runs/<study>/trials/NNN/requests/<condition>.json       times of its requests
     runs/<study>/trials/NNN/trial.json when the trial is finished
     runs/<study>/recommended/...       the answer
 
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from tuner.config import TuneConfig
 from tuner.errors import StudyError
 from tuner.records import Measurement, Provenance, Recommendation, TrialPlan, TrialRecord
+from tuner.request_times import RequestTimes
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -123,6 +125,18 @@ class Store:
         """Records a completed measurement; it will not be measured again."""
         path = self.trial_directory(number) / "measurements" / f"{file_name(measurement.condition)}.json"
         write_atomically(path, measurement.model_dump_json(indent=1))
+
+    def write_request_times(self, number: int, times: RequestTimes) -> None:
+        """Records the times of a measurement's requests, before the measurement itself."""
+        write_atomically(self._request_times_file(number, times.condition), times.model_dump_json())
+
+    def request_times(self, number: int, condition: str) -> RequestTimes | None:
+        """Times of single requests; None for a study of an earlier version, which did not keep them."""
+        path = self._request_times_file(number, condition)
+        return self._read(path, RequestTimes) if path.is_file() else None
+
+    def _request_times_file(self, number: int, condition: str) -> Path:
+        return self.trial_directory(number) / "requests" / f"{file_name(condition)}.json"
 
     def write_record(self, record: TrialRecord) -> None:
         """Records a finished trial, before anyone is told about it."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from runners import Engine, EngineDied, EngineHung, EngineUnreachable, LaunchFailure, LaunchSpec, MetricsError, Runner
@@ -191,6 +192,7 @@ async def _measure_missing(bench: Bench, trial: TrialPlan, engine: Engine) -> No
             seed=plan.config.seed,
             client_processes=plan.config.client_processes,
             observe=lambda: bench.gpus.observe(bench.gpus.slot(trial.serve_config), engine.pid),
+            keep=partial(store.write_request_times, trial.number),
         )
         measurement = await _watched(engine, measuring, silence_s=plan.config.hang_timeout_s)
         store.write_measurement(trial.number, measurement)

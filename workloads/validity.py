@@ -14,6 +14,10 @@ from workloads.outcome import RequestOutcome
 MAX_LAG_S: Final = 0.05
 """Lateness (p99) behind which the client, not the engine, is what was measured."""
 
+MAX_CPU_SHARE: Final = 0.9
+MIN_CPU_WINDOW_S: Final = 1.0
+"""In a shorter replay, CPU time says more about its start than about its load."""
+
 MIN_LOAD_SHARE: Final = 0.9
 MAX_FAILED_SHARE: Final = 0.01
 
@@ -29,6 +33,10 @@ def client_problems(metrics: ReplayMetrics, load: Load, outcomes: Iterable[Reque
         )
     if metrics.loop_lag_s and metrics.loop_lag_s.p99 > MAX_LAG_S:
         problems.append(f"the client was starved: its event loop was {metrics.loop_lag_s.p99 * 1000:.0f} ms late (p99)")
+    if metrics.duration_s >= MIN_CPU_WINDOW_S and metrics.client_cpu_share > MAX_CPU_SHARE:
+        problems.append(
+            f"the client was saturated: {metrics.client_cpu_share:.0%} of a core; use more --client-processes"
+        )
     if load.is_open_loop and metrics.send_lag_s and metrics.send_lag_s.p99 > MAX_LAG_S:
         problems.append(f"the client sent late: {metrics.send_lag_s.p99 * 1000:.0f} ms after the schedule (p99)")
     # Sessions that think keep their places, so that fewer requests than places are in flight.

@@ -69,7 +69,7 @@ def replay(
     loads = _loads(load)
     found = read_workload(workload, max_bad_share=max_bad_share)
     profiles = [Profile(p.name, p.requests[:requests]) for p in split_profiles(found, profile_by)]
-    server = RunningServer(url.rstrip("/"), key)
+    server = RunningServer(Target(url.rstrip("/"), key, "").base_url, key)
     settings = _Settings(
         target=Target(server.base_url, key, model or server.model()),
         temperature=temperature,

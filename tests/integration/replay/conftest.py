@@ -186,6 +186,7 @@ async def running_server() -> AsyncIterator[ScriptedServer]:
     app = web.Application(client_max_size=16 * 2**20)
     app.router.add_post("/v1/chat/completions", scripted.answer)
     app.router.add_get("/health", _healthy)
+    app.router.add_get("/v1/models", _models)
     async with TestServer(app, handler_cancellation=True) as running:
         scripted.target = Target(str(running.make_url("/")).rstrip("/"), "secret", "served")
         yield scripted
@@ -201,3 +202,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 async def _healthy(_request: web.Request) -> web.Response:
     return web.Response()
+
+
+async def _models(_request: web.Request) -> web.Response:
+    return web.json_response({"data": [{"id": "scripted"}]})

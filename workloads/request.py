@@ -7,9 +7,9 @@ what is sent is decided in `wire.py`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 from workloads.errors import LineError
 from workloads.shape import Shape
@@ -19,18 +19,36 @@ COMPLETIONS_ENDPOINT = "/v1/completions"
 ENDPOINTS = (CHAT_ENDPOINT, COMPLETIONS_ENDPOINT)
 
 
-class Recorded(BaseModel):
-    """What the original server answered, as far as the recording knows."""
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    prompt_tokens: int | None = Field(default=None, ge=0, description="Tokens of the rendered prompt.")
-    completion_tokens: int | None = Field(default=None, ge=0, description="Tokens generated.")
-    cached_tokens: int | None = Field(default=None, ge=0, description="Prompt tokens served by the cache.")
-    ttft_s: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Seconds to first token.")
-    duration_s: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Seconds to the end.")
-    finish_reason: str | None = Field(default=None, description="finish_reason of the first choice.")
-    status: int | None = Field(default=None, description="HTTP status of the original answer.")
+class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What the original server answered, as far as the recording knows; None is not known.
+
+    Whoever makes one has checked its values: formats do, and msgspec where it decodes a line.
+
+    Attributes:
+        prompt_tokens: Tokens of the rendered prompt.
+        completion_tokens: Tokens generated.
+        cached_tokens: Prompt tokens served by the cache.
+        ttft_s: Seconds to the first token.
+        duration_s: Seconds to the end.
+        finish_reason: Of the first choice.
+        status: HTTP status of the answer.
+    """
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    ttft_s: Seconds | None = None
+    duration_s: Seconds | None = None
+    finish_reason: str | None = None
+    status: int | None = None
+
+    def known(self) -> dict[str, Any]:
+        """The fields that are known, by name."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from runners import EngineMetrics
 from search_spaces import known_releases, load_space, preset_names
 from tuner import measure
 from workloads import BlockMetrics, Distribution, ReplayMetrics, read_workload
-from workloads.formats.native import NativeRecord
-from workloads.request import Recorded
+from workloads.formats.native import NativeRecord, NativeRecorded, NativeShape
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -85,7 +84,7 @@ def test_metrics_page_names_only_counters_that_are_read() -> None:
     assert set() == {name for name in re.findall(r"vllm:\w+", text_of("docs/metrics.md")) if name not in read}
 
 
-@pytest.mark.parametrize("model", [NativeRecord, Recorded])
+@pytest.mark.parametrize("model", [NativeRecord, NativeRecorded, NativeShape])
 def test_workload_page_has_every_field_of_the_native_format(model: type[BaseModel]) -> None:
     assert set() == set(model.model_fields) - first_column(text_of("docs/workload-format.md"))
 

@@ -30,6 +30,20 @@ class NativeShape(BaseModel):
     block_tokens: int = Field(default=0, ge=0, description="Tokens in a block; needed with hash_ids.")
 
 
+class NativeRecorded(BaseModel):
+    """What the original server answered, as far as the recording knows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    prompt_tokens: int | None = Field(default=None, ge=0, description="Tokens of the rendered prompt.")
+    completion_tokens: int | None = Field(default=None, ge=0, description="Tokens generated.")
+    cached_tokens: int | None = Field(default=None, ge=0, description="Prompt tokens served by the cache.")
+    ttft_s: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Seconds to first token.")
+    duration_s: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="Seconds to the end.")
+    finish_reason: str | None = Field(default=None, description="finish_reason of the first choice.")
+    status: int | None = Field(default=None, description="HTTP status of the original answer.")
+
+
 class NativeRecord(BaseModel):
     """One line of a native workload file."""
 
@@ -50,7 +64,7 @@ class NativeRecord(BaseModel):
     tags: dict[str, str] = Field(default_factory=dict, description="Further labels.")
     body: dict[str, Any] | None = Field(default=None, description="The OpenAI request body, verbatim.")
     shape: NativeShape | None = Field(default=None, description="In place of a body: its lengths and shared blocks.")
-    recorded: Recorded | None = Field(default=None, description="What the original server answered.")
+    recorded: NativeRecorded | None = Field(default=None, description="What the original server answered.")
 
 
 class NativeFormat:
@@ -92,12 +106,16 @@ class NativeFormat:
                 session=native.session,
                 route=native.route,
                 tags=native.tags,
-                recorded=native.recorded,
+                recorded=_recorded(native),
                 endpoint=native.endpoint,
             ),
         )
 
     request_of_line = staticmethod(plain_request)
+
+
+def _recorded(native: NativeRecord) -> Recorded | None:
+    return None if native.recorded is None else Recorded(**native.recorded.model_dump())
 
 
 def _shape_request(native: NativeRecord, shape: NativeShape, line: int, reading: Reading) -> Request:
@@ -113,7 +131,7 @@ def _shape_request(native: NativeRecord, shape: NativeShape, line: int, reading:
         session=native.session,
         route=native.route,
         tags=native.tags,
-        recorded=native.recorded,
+        recorded=_recorded(native),
     )
 
 
@@ -123,7 +141,7 @@ def _sentence(error: ValidationError) -> str:
     path = first["loc"]
     field = ".".join(str(part) for part in path)
     if first["type"] == "extra_forbidden":
-        models: dict[Any, type[BaseModel]] = {"recorded": Recorded, "shape": NativeShape}
+        models: dict[Any, type[BaseModel]] = {"recorded": NativeRecorded, "shape": NativeShape}
         known = models.get(path[0], NativeRecord) if len(path) > 1 else NativeRecord
         return f'unknown field "{field}"; known fields are {", ".join(known.model_fields)}'
     if first["type"] == "missing":
@@ -147,7 +165,7 @@ def native_line(request: Request) -> bytes:
         if shape.hash_ids:
             record["shape"] |= {"hash_ids": list(shape.hash_ids), "block_tokens": shape.block_tokens}
     if request.recorded is not None:
-        record["recorded"] = request.recorded.model_dump(exclude_none=True)
+        record["recorded"] = request.recorded.known()
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

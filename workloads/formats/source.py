@@ -16,7 +16,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-READ_BYTES: Final = 2**20
+READ_BYTES: Final = 2**17
 BOM: Final = b"\xef\xbb\xbf"
 BROKEN_PACKING: Final = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 """What unpacking raises when a packed file is damaged or cut off."""

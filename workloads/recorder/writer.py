@@ -166,7 +166,7 @@ def native_line(frame: Frame, redaction: Redaction) -> bytes:
         "endpoint": facts.endpoint,
         "tags": tags,
         "body": orjson.Fragment(text),
-        "recorded": read_answer(frame).model_dump(exclude_none=True),
+        "recorded": read_answer(frame).known(),
     }
     if facts.route:
         record["route"] = facts.route

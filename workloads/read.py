@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from workloads.formats.framing import Framing, JsonLines, Parsed, parse_line, re
 from workloads.formats.openai_batch import read_answers
 from workloads.formats.source import BROKEN_PACKING, DigestingFile, open_text
 from workloads.request import Recorded, RejectedLine, Request, Workload
+from workloads.sequence import SequenceRules
 
 SNIFFED_RECORDS = 20
 """Records looked at to tell the format and the unit of its times."""
@@ -132,38 +133,6 @@ class _Source:
     lines: Iterator[tuple[int, bytes]] | None
 
 
-@dataclass(slots=True)
-class _Rules:
-    """What must hold between requests, checked with what is known of the earlier ones."""
-
-    line_of_id: dict[str, int] = field(default_factory=dict)
-    first_line: int = 0
-    timed: bool = False
-    latest_s: float = 0.0
-    latest_line: int = 0
-
-    def refusal(self, request: Request) -> str | None:
-        """Why a request does not go together with the good ones before it; None if it does, and then it is one."""
-        offset_s = request.offset_s
-        line = self.line_of_id.get(request.id)
-        if line is not None:
-            return f'the id "{request.id}" is that of line {line}; ids must differ'
-        if not self.line_of_id:
-            self.first_line, self.timed = request.line, offset_s is not None
-        elif self.timed != (offset_s is not None):
-            has, other = ("no", "has one") if offset_s is None else ("a", "has none")
-            return f"it has {has} timestamp while line {self.first_line} {other}; time all requests or none"
-        if offset_s is not None:
-            if offset_s < self.latest_s and self.line_of_id:
-                return (
-                    f"its timestamp of {offset_s} s is before the {self.latest_s} s of line {self.latest_line}; "
-                    "sort the file by time"
-                )
-            self.latest_s, self.latest_line = offset_s, request.line
-        self.line_of_id[request.id] = request.line
-        return None
-
-
 class RequestStream(Iterable[Request]):
     """The requests of a file, one after the other and once, in memory that does not grow with their text.
 
@@ -228,7 +197,7 @@ class RequestStream(Iterable[Request]):
         )
 
     def _read(self) -> Iterator[Request]:
-        refusal, good = _Rules().refusal, 0
+        refusal, good = SequenceRules().refusal, 0
         found = self._found() if self._format.in_time_order else self._sorted()
         for request in found:
             reason = refusal(request)

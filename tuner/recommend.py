@@ -8,24 +8,11 @@ import numpy as np
 
 from search_spaces import ServeConfig
 from tuner.conditions import Condition
-from tuner.objective import Objective, Slo
+from tuner.objective import Objective
 from tuner.output_check import check_outputs
 from tuner.records import Effect, Measurement, OutputCheck, Recommendation, TrialPlan, TrialRecord
+from tuner.rules import Rules, meets_slos
 from tuner.stats import paired_gain
-
-# Run-to-run noise of one engine is 1 to 3 percent; nearer than this, the configuration that changes less is preferred.
-CLOSE_CALL = 0.02
-SEARCH_PHASES = ("baseline", "recipe", "seed", "search")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a recommendation must respect."""
-
-    objective: Objective
-    slos: tuple[Slo, ...]
-    confidence: float
-    temperature_searched: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +28,6 @@ class _Candidate:
     @property
     def acceptable(self) -> bool:
         return self.slo_met and self.outputs.verdict != "changed"
-
-
-def shortlist(condition: str, records: Sequence[TrialRecord], rules: Rules, *, count: int) -> list[TrialRecord]:
-    """The best few of the search that beat the baseline and meet every SLO, best first.
-
-    Close calls go to the configuration that sets fewer knobs: easier to keep, and no worse as far as one can tell.
-    """
-    baseline = next((r for r in records if r.plan.phase == "baseline"), None)
-    base = _value(baseline, condition, rules) if baseline else None
-    base_ok = baseline is not None and _meets_slos(baseline.measurements.get(condition), rules)
-    ranked: list[tuple[float, TrialRecord]] = []
-    for record in records:
-        value = _value(record, condition, rules)
-        if record.plan.phase not in SEARCH_PHASES or record is baseline or value is None:
-            continue
-        if not _meets_slos(record.measurements[condition], rules):
-            continue
-        gain = rules.objective.gain(value, base) if base else math.inf
-        if gain > 1 or not base_ok:
-            ranked.append((gain, record))
-    chosen: list[TrialRecord] = []
-    while ranked and len(chosen) < count:
-        best = max(gain for gain, _ in ranked)
-        close = [(gain, record) for gain, record in ranked if gain >= best * (1 - CLOSE_CALL)]
-        pick = min(close, key=lambda row: (len(row[1].plan.serve_config.identity), -row[0], row[1].plan.number))
-        chosen.append(pick[1])
-        ranked.remove(pick)
-    return chosen
 
 
 def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules) -> Recommendation:
@@ -88,7 +47,7 @@ def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules
     candidates = [c for trials in others.values() if (c := _candidate(trials, base, condition.key, rules, corrected))]
     reliable = [c for c in candidates if c.acceptable and c.effect.low > 1]
     best = max(reliable or candidates, key=lambda c: (c.acceptable, c.effect.gain), default=None)
-    base_meets = all(_meets_slos(m, rules) for m in base.values())
+    base_meets = all(meets_slos(m, rules) for m in base.values())
     if best is not None and best.acceptable and (best.effect.low > 1 or not base_meets):
         return _change(condition, best, baseline, base, rules)
     return _stay(condition, best, baseline, base, rules, base_meets=base_meets, unconfirmed=len(others))
@@ -198,7 +157,7 @@ def _candidate(
         outputs=check_outputs(
             [found[r].greedy_outputs for r in rounds], [base[r].greedy_outputs for r in sorted(base)]
         ),
-        slo_met=all(_meets_slos(found[r], rules) for r in rounds),
+        slo_met=all(meets_slos(found[r], rules) for r in rounds),
     )
 
 
@@ -232,18 +191,6 @@ def _by_config(records: Sequence[TrialRecord]) -> dict[str, list[TrialRecord]]:
 def _entrant(record: TrialRecord) -> str:
     """What is compared: a configuration, at its own temperature where that is searched."""
     return f"{record.plan.serve_config.id}/{record.plan.temperature}"
-
-
-def _value(record: TrialRecord | None, condition: str, rules: Rules) -> float | None:
-    measurement = record.measurements.get(condition) if record else None
-    if measurement is None or not measurement.valid:
-        return None
-    value = measurement.metrics.get(rules.objective.metric)
-    return None if value is None or math.isnan(value) or value <= 0 else value
-
-
-def _meets_slos(measurement: Measurement | None, rules: Rules) -> bool:
-    return measurement is not None and all(slo.violation(measurement.metrics) <= 0 for slo in rules.slos)
 
 
 def _mean_metrics(measurements: Iterable[Measurement]) -> dict[str, float]:

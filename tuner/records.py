@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from search_spaces import Scalar, ServeConfig
 
 Phase = Literal["baseline", "recipe", "seed", "search", "confirm"]
+SEARCH_PHASES: tuple[Phase, ...] = ("baseline", "recipe", "seed", "search")
 
 
 class Strict(BaseModel):

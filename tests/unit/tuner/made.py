@@ -6,8 +6,8 @@ from typing import Any, cast
 from search_spaces import Checkpoint, Facts, ResolvedSpace, Scalar, SearchSpace, load_release, load_space
 from tuner.conditions import Condition
 from tuner.objective import Slo, parse_objective
-from tuner.recommend import Rules
 from tuner.records import BlockValue, Failure, Measurement, Phase, Provenance, TrialPlan, TrialRecord
+from tuner.rules import Rules
 from workloads import Load
 
 CODE = Condition("code", "code", None, Load("concurrency", 2.0))

@@ -8,7 +8,8 @@ import pytest
 from search_spaces import Scalar
 from tests.unit.tuner.made import CODE, dflash, measurement, record, rules
 from tuner.objective import parse_slos
-from tuner.recommend import recommend, shortlist
+from tuner.ranking import shortlist
+from tuner.recommend import recommend
 from tuner.records import Measurement, TrialRecord
 
 BASELINE: dict[str, Scalar] = {"method": "none"}

@@ -11,7 +11,7 @@ from search_spaces import Knob, ResolvedSpace, Scalar, SearchSpace
 from tests.unit.tuner.made import dflash, measurement, record, resolve, resolved_space
 from tuner.objective import parse_objective, parse_slos
 from tuner.records import Failure, TrialRecord
-from tuner.search import Search
+from tuner.search.proposals import Search
 
 OOM = Failure(kind="out_of_memory", message="no memory", infrastructure=False)
 PORT = Failure(kind="port", message="port taken", infrastructure=True)

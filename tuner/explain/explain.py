@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from tuner.explain.acceptance import acceptances
 from tuner.explain.cache_use import cache_use
+from tuner.explain.case import Case
 from tuner.explain.importance import MIN_TRIALS, importances
 from tuner.explain.interaction import interactions
 from tuner.explain.load_curve import load_curves
 from tuner.explain.observed import Arm, arms_of
 from tuner.explain.records import Explanation, Finding, Interaction
 from tuner.explain.rules import findings
-from tuner.explain.signatures import Case
 from tuner.explain.speed import speed_models
 from tuner.objective import Objective, parse_objective
 from tuner.records import Recommendation, TrialRecord
@@ -23,8 +23,6 @@ _CACHE_RULES = (
     "hits lost",
     "acceptance collapses with cache",
 )
-# Nearer to the expectation than run-to-run noise of one engine, two settings count as independent.
-INDEPENDENT = 0.03
 
 
 def explain_study(store: Store) -> Explanation:
@@ -118,9 +116,9 @@ def profiles_of(records: Sequence[TrialRecord], answers: Sequence[Recommendation
 
 
 def _with_causes(row: Interaction, fired: Sequence[Finding]) -> Interaction:
-    """Names the findings that explain the row; none where the two settings do not disturb each other."""
+    """Names the findings that explain what speculation and cache do to each other in this row."""
     cached = row.first.startswith("speculation") and row.second == "prefix caching"
-    if not cached or row.difference.value > 1 - INDEPENDENT:
+    if not cached:
         return row
     trials = set(row.both.trials)
     causes = [f.rule for f in fired if f.rule in _CACHE_RULES and (trials & set(f.trials) or _drops(row, f))]
@@ -142,12 +140,15 @@ def _summary(answers: Sequence[Recommendation], found: Sequence[Finding], crosse
         )
         lines.append(f"{answer.condition}: {answer.verdict}: {answer.serve_config.label()}{gain}")
     lines += [
-        f"{row.condition}: {row.first} with {row.second} gains {row.both.gain.value:.2f}x where "
-        f"{row.expected_gain:.2f}x were to be expected of both: {', '.join(row.causes)}"
+        f"{row.condition}: {row.first} with {row.second} gains {row.both.gain.value:.2f}x; alone they gain "
+        f"{row.first_only.gain.value:.2f}x and {row.second_only.gain.value:.2f}x, so {row.expected_gain:.2f}x or more "
+        f"was to be expected: {', '.join(row.causes)}"
         for row in crossed
         if row.causes
     ]
-    lines += [f"{f.condition}: {f.title}; {f.remedy}" for f in found]
+    for rule in dict.fromkeys(finding.rule for finding in found):
+        same = [finding for finding in found if finding.rule == rule]
+        lines.append(f"{', '.join(f.condition for f in same)}: {same[0].title}; {same[0].remedy}")
     if answers and not found:
         lines.append("nothing is wrong: no rule found a fault in what was measured")
     return list(dict.fromkeys(lines))

@@ -1,7 +1,8 @@
 """Two settings, alone and together: whether they multiply, help or hinder each other.
 
-A square is four configurations that differ in two settings only. Effects of independent settings multiply, so both
-together are expected to gain the product; the difference is paired by block. Why they differ is the rules' business.
+A square is four configurations that differ in two settings only. If independent their gains multiply; the difference to
+that is paired by block. Settings that each save a part of the time of their own (decoding, prompts) add what they save,
+which is more than the product; that expectation stands beside it. Why they differ is the rules' business.
 """
 
 import math
@@ -77,7 +78,8 @@ def _row(
     gains = [ratio([one[block] for block in shared], confidence) for one in logs]
     difference = [logs[2][block] - logs[0][block] - logs[1][block] for block in shared]
     names = [_setting(name, both.factors[name], reference[name]) for name in pair]
-    rest = {n: v for n, v in both.factors.items() if n not in pair and v != reference.get(n)}
+    rest = {n: v for n, v in both.factors.items() if n not in pair and v not in (reference.get(n), False)}
+    left = 1 / gains[0].value + 1 / gains[1].value - 1
     return Interaction(
         condition=both.condition,
         first=names[0],
@@ -89,6 +91,7 @@ def _row(
         both=_corner(both, gains[2], objective),
         expected_gain=gains[0].value * gains[1].value,
         difference=ratio(difference, confidence),
+        additive_gain=1 / left if left > 0 else None,
     )
 
 

@@ -90,13 +90,13 @@ class Arm:
                 factors[flag] = value if isinstance(value, bool | int | float | str) else str(value)
         return factors
 
-    @property
+    @cached_property
     def metrics(self) -> dict[str, float]:
         """Means over the measurements; counters are means too, so that their ratios hold."""
         names = {name for m in self.measurements for name in m.metrics}
         return {name: _mean([m.metrics[name] for m in self.measurements if name in m.metrics]) for name in names}
 
-    @property
+    @cached_property
     def load(self) -> Load:
         """How it was driven."""
         return parse_loads(self.measurements[0].load)[0]
@@ -121,7 +121,7 @@ class Arm:
         """Requests in flight: the asked number in a closed loop, else the mean."""
         return self.load.value if self.load.kind == "concurrency" else self.in_flight or 1.0
 
-    @property
+    @cached_property
     def curve(self) -> tuple[float, ...]:
         """p_k: accepted at position k / drafts."""
         metrics = self.metrics

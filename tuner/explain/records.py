@@ -44,6 +44,10 @@ class Interaction(Strict):
     both: Corner = Field(description="with both")
     expected_gain: float = Field(description="gain of both if independent: product of the two gains")
     difference: Figure = Field(description="gain of both over the expected one; below 1 they hinder each other")
+    additive_gain: float | None = Field(
+        description="gain of both if each saves its own part of the time, 1 / (1/first + 1/second - 1), as speculation "
+        "(decoding) and a prefix cache (prompts) do that leave each other alone; None where no time is left"
+    )
     causes: tuple[str, ...] = Field(default=(), description="names of the findings that explain the difference")
 
 
@@ -182,7 +186,9 @@ class Importance(Strict):
     condition: str = Field(description="key of the condition")
     knob: str = Field(description="name of the knob")
     share: Figure = Field(description="share of the importance of all knobs, with a bootstrap interval over trials")
-    matters: bool = Field(description="whether the lower end lies above what a knob without any effect gets")
+    matters: bool = Field(
+        description="whether the share is above what shuffled trials give a knob, at the confidence level"
+    )
     best_value: str = Field(description="value of the knob in the best configuration")
 
 

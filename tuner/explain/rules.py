@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from search_spaces import SearchSpaceError, load_release
-from tuner.explain import signatures as see
+from tuner.explain import batch_signatures as batch
+from tuner.explain import cache_signatures as cache
+from tuner.explain import draft_signatures as draft
+from tuner.explain.case import Case, Evidence, Signature
 from tuner.explain.records import Finding
-from tuner.explain.signatures import Case, Evidence, Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,18 @@ class Rule:
 
 
 def _drop_with_flag(case: Case) -> Evidence | None:
-    return see.block_dropped(case) if _drop_can_be_disabled(case) else None
+    return cache.block_dropped(case) if _drop_can_be_disabled(case) else None
 
 
 def _drop_without_flag(case: Case) -> Evidence | None:
-    return None if _drop_can_be_disabled(case) else see.block_dropped(case)
+    return None if _drop_can_be_disabled(case) else cache.block_dropped(case)
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "outputs changed",
         "speculation changes what the model says",
-        see.outputs_changed,
+        draft.outputs_changed,
         "engine",
         "do not serve this configuration; look for the release's bug with this draft, and report it with both logs",
     ),
@@ -59,14 +61,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "hits lost",
         "speculation loses prefix-cache hits for a reason that is not the block drop",
-        see.hits_lost,
+        cache.hits_lost,
         "engine",
         "look at the engine's log for changed cache settings; compare with --no-enable-prefix-caching, and report it",
     ),
     Rule(
         "acceptance collapses with cache",
         "the draft accepts less when prompts come from the prefix cache",
-        see.acceptance_collapses_with_cache,
+        cache.acceptance_collapses_with_cache,
         "release",
         "serve with --no-enable-prefix-caching or a newer release: the draft's own KV is missing for cached tokens "
         "(vllm#47930)",
@@ -74,7 +76,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "concurrency lowered",
         "the engine runs fewer requests at once under speculation",
-        see.concurrency_lowered,
+        batch.concurrency_lowered,
         "config",
         "raise --max-num-batched-tokens to at least (K + 1) x the requests in flight (and --max-num-seqs to these), or "
         "lower K",
@@ -82,7 +84,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "preemptions",
         "requests are thrown out of the KV cache and computed again",
-        see.preemptions,
+        batch.preemptions,
         "config",
         "give the KV cache more memory (--gpu-memory-utilization, --kv-cache-memory-bytes, a smaller KV dtype), lower "
         "--max-num-seqs, or lower K, which reserves K + 1 slots per request",
@@ -90,21 +92,21 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "requests wait",
         "requests queue under speculation and not without",
-        see.requests_wait,
+        batch.requests_wait,
         "config",
         "the KV cache holds fewer requests beside the draft: give it more memory, or lower K",
     ),
     Rule(
         "graphs do not cover",
         "verification batches are larger than CUDA graphs cover",
-        see.graphs_do_not_cover,
+        batch.graphs_do_not_cover,
         "config",
         "raise --max-cudagraph-capture-size to (K + 1) x the requests that run at once, or lower K",
     ),
     Rule(
         "prompts shorter than a block",
         "no prompt is long enough to fill a KV block, so the prefix cache never hits",
-        see.prompts_shorter_than_block,
+        cache.prompts_shorter_than_block,
         "config",
         "a smaller --block-size where the model allows it (a hybrid's block shrinks with --mamba-ssm-cache-dtype "
         "bfloat16 and a 2-byte KV dtype); else switch the cache off, it does nothing here",
@@ -112,14 +114,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "longer drafts accept less",
         "K is beyond what the draft can do",
-        see.longer_drafts_accept_less,
+        draft.longer_drafts_accept_less,
         "config",
         "keep K at most the draft's trained block minus one (block_size in its config.json); vLLM does not check it",
     ),
     Rule(
         "nothing accepted above temperature 0",
         "sampled requests accept nothing although greedy ones do",
-        see.nothing_accepted_above_zero,
+        draft.nothing_accepted_above_zero,
         "engine",
         "the engine's sampler is broken for speculation (on a CPU: vllm#55005; docs/engines.md has the repair); serve "
         "sampled traffic without speculation until it is mended",
@@ -127,14 +129,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "acceptance falls with temperature",
         "sampled requests accept much less than greedy ones",
-        see.acceptance_falls_with_temperature,
+        draft.acceptance_falls_with_temperature,
         "config",
         'try "draft_sample_method": "probabilistic", and a smaller K for this traffic (--temperature lists the values)',
     ),
     Rule(
         "acceptance limits",
         "the draft does not know this traffic",
-        see.acceptance_limits,
+        draft.acceptance_limits,
         "draft",
         "another draft or the model's MTP head, or fine-tune this one on your prompts: `tune export STUDY --format "
         "draft-training`, then `tune verify --draft NEW`",
@@ -142,14 +144,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "speculation never pays",
         "steps with speculation cost more than their tokens are worth, even at light load",
-        see.speculation_never_pays,
+        batch.speculation_never_pays,
         "config",
         "serve without speculation, or with a smaller K if the study has not tried one",
     ),
     Rule(
         "slower above a load",
         "speculation loses above a number of requests in flight",
-        see.slower_above_a_load,
+        batch.slower_above_a_load,
         "load",
         "a smaller K, or none, for the busy hours; a schedule num_speculative_tokens_per_batch_size lowers K by itself "
         "(measure it: the draft still runs); or more replicas, so that each stays below the crossover",

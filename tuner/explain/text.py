@@ -48,12 +48,23 @@ def _interactions(out: Console, rows: Sequence[Interaction]) -> None:
             f"{row.first} x {row.second}" + (f" ({row.context})" if row.context else ""),
             *(f"{corner.gain.value:.2f}" for corner in (row.first_only, row.second_only, row.both)),
             f"{row.expected_gain:.2f}",
+            "-" if row.additive_gain is None else f"{row.additive_gain:.2f}",
             _figure(row.difference),
             ", ".join(row.causes) or "-",
         )
         for row in rows
     ]
-    heads = ("condition", "settings", "first", "second", "both", "expected", "both/expected", "cause")
+    heads = (
+        "condition",
+        "settings",
+        "first",
+        "second",
+        "both",
+        "if independent",
+        "if savings add",
+        "both/independent",
+        "cause",
+    )
     _table(out, "Interactions (gain over neither)", heads, cells)
 
 

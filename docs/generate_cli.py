@@ -30,6 +30,7 @@ CODES = {
     3: "no engine could be started, or the baseline's did not survive its measurements",
     4: "interrupted; `tune resume` goes on",
     5: "nothing that was measured meets the SLO",
+    6: "`tune verify`: worse than what it was compared with, or outputs changed; same and better are 0",
 }
 
 

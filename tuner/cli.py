@@ -43,6 +43,8 @@ COMMANDS = {
     "replay": "Measure a running server once: replay a workload against it, tune nothing.",
     "list": "List the studies of a directory and how far each is.",
     "show": "Show a study's trials and recommendations.",
+    "explain": "Say why a study came out as it did: interactions, acceptance, speed model, load curve, what to do.",
+    "verify": "Measure an exported configuration against the baseline on this host: same, better or worse.",
     "export": "Write a recommended serve configuration.",
     "sync": "Log to MLflow what could not be logged while the study ran.",
 }

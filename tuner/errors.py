@@ -6,7 +6,8 @@ TunerError                        base; exit code 2 unless a subclass says other
 ├── StudyError               (2)  no such study, a damaged one, or one that another tuner is running
 ├── NoEngineError            (3)  no engine could be started or kept alive for the baseline
 ├── StudyInterrupted         (4)  stopped by a signal; `tune resume` goes on
-└── SloUnmetError            (5)  nothing that was measured meets the SLO
+├── SloUnmetError            (5)  nothing that was measured meets the SLO
+└── WorseError               (6)  `tune verify`: the configuration is worse than what it was compared with
 """
 
 
@@ -46,3 +47,9 @@ class SloUnmetError(TunerError):
     """No measured configuration meets the SLO."""
 
     exit_code = 5
+
+
+class WorseError(TunerError):
+    """A verified configuration is reliably worse than its reference, or changes its outputs."""
+
+    exit_code = 6

@@ -1,0 +1,231 @@
+"""Is a configuration still as good as it was? Two configurations, interleaved on the held-out traffic of this host.
+
+The contender is an exported config, the reference what it is compared with. Each round launches both afresh,
+every other round in the opposite order, as the confirmation of a study does; verdict and interval come from the same
+statistics. Searches nothing and recommends nothing.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from runners import reap_engines
+from search_spaces import ServeConfig
+from tuner import host
+from tuner.baseline import read_baseline
+from tuner.breakdown import Breakdown
+from tuner.conditions import Condition
+from tuner.config import TuneConfig
+from tuner.engine_choice import choose_runner
+from tuner.errors import InvalidMeasurementsError, NoEngineError, UsageError
+from tuner.gpus import find_gpus
+from tuner.objective import Objective
+from tuner.output_check import check_outputs
+from tuner.plan import Plan, make_plan
+from tuner.records import Effect, Measurement, OutputCheck, Recommendation, Strict, TrialPlan, TrialRecord
+from tuner.stats import paired_gain
+from tuner.store import Store
+from tuner.trial import Bench, run_trial, study_marker
+
+BASELINE = "baseline"
+
+
+class Verdict(Strict):
+    """The comparison under one condition."""
+
+    condition: str = Field(description="key of the condition")
+    contender: str = Field(description="the configuration in short")
+    reference: str = Field(description="what it was compared with")
+    verdict: Literal["better", "same", "worse"] = Field(
+        description="better or worse when the interval lies on one side of 1, worse also when outputs changed"
+    )
+    effect: Effect = Field(description="gain of the contender over the reference")
+    earlier: Effect | None = Field(description="what the study that exported it had measured; None where not known")
+    outputs: OutputCheck = Field(description="greedy outputs of the contender against the reference's")
+    acceptance_length: float | None = Field(description="tokens per step of the contender; None without speculation")
+    reference_acceptance_length: float | None = Field(description="the same of the reference")
+
+
+async def verify(
+    config: TuneConfig, serve: Path, *, against: str, new_draft: str | None, say: Callable[[str], None]
+) -> list[Verdict]:
+    """Measures both configurations and compares them.
+
+    Args:
+        config: workload, engine, load and so on, as for a study; its `draft` is the one that is served.
+        serve: exported `serve.yaml`.
+        against: "baseline" for vLLM's defaults without speculation, or another YAML.
+        new_draft: the draft to compare with the file's own, which is the reference then.
+        say: takes lines of progress.
+
+    Raises:
+        UsageError, WorkloadError, SearchSpaceError: something given cannot be used.
+        NoEngineError: one of the two cannot be launched or measured.
+        InvalidMeasurementsError: fewer than two rounds are valid.
+    """
+    plan = make_plan(config)
+    contender, reference = _configs(plan, serve, against, new_draft)
+    store = Store.create(config)
+    bench = Bench(
+        plan,
+        store,
+        choose_runner(config, with_gpus=bool(plan.gpus)),
+        Breakdown(),
+        say,
+        lambda _: None,
+        find_gpus(config),
+    )
+    records: dict[str, list[TrialRecord]] = {contender.id: [], reference.id: []}
+    with store.lock():
+        reap_engines(study_marker(plan))
+        store.write_provenance(
+            host.provenance(plan.gpus, engine_version=plan.engine_version, workload_digest=plan.workload.digest)
+        )
+        for number in range(config.rounds):
+            pair = (reference, contender) if number % 2 == 0 else (contender, reference)
+            for one in pair:
+                records[one.id].append(await _launch(bench, one, number))
+    earlier = _earlier(serve) if new_draft is None and against == BASELINE else {}
+    return [
+        _verdict(
+            condition,
+            records[contender.id],
+            records[reference.id],
+            plan.objective,
+            confidence=config.confidence,
+            earlier=earlier,
+        )
+        for condition in plan.conditions
+    ]
+
+
+def draft_of(serve: Path) -> str | None:
+    """The draft that a serve config names; None without one.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    model = _speculative(_flags(serve)).get("model")
+    return str(model) if model else None
+
+
+def _flags(path: Path) -> dict[str, object]:
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read ({' '.join(str(error).split())}); name a serve.yaml") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: is no mapping of vLLM flags; name a serve.yaml, as `tune export` writes it")
+    return document
+
+
+def _speculative(flags: dict[str, object]) -> dict[str, object]:
+    found = flags.get("speculative-config", flags.get("speculative_config"))
+    return found if isinstance(found, dict) else {}
+
+
+def _configs(plan: Plan, serve: Path, against: str, new_draft: str | None) -> tuple[ServeConfig, ServeConfig]:
+    own = read_baseline(serve, plan.space)
+    if new_draft is not None:
+        speculative = own.tuned_args.get("speculative-config")
+        if not isinstance(speculative, dict):
+            raise UsageError(f"{serve} does not speculate, so --draft has nothing to replace; name another serve.yaml")
+        # The plan was made for the new draft, the file names the old one.
+        changed = {**own.tuned_args, "speculative-config": {**speculative, "model": new_draft}}
+        contender = own.model_copy(
+            update={"tuned_args": changed, "identity": {**own.identity, "draft": Path(new_draft).name}}
+        )
+        reference = own
+    else:
+        contender = own
+        reference = plan.baseline if against == BASELINE else read_baseline(Path(against), plan.space)
+    if contender.engine_args == reference.engine_args:
+        raise UsageError(f"{serve} starts the same engine as what it is compared with; choose another --against")
+    return contender, reference
+
+
+async def _launch(bench: Bench, config: ServeConfig, number: int) -> TrialRecord:
+    plan = TrialPlan(
+        number=len(bench.store.plans()),
+        step=f"confirm/{number}/{config.id}",
+        phase="confirm",
+        asked_by=None,
+        temperature=None,
+        serve_config=config,
+        conditions=tuple(condition.key for condition in bench.plan.conditions),
+    )
+    bench.store.write_plan(plan)
+    bench.say(f"round {number + 1}: {config.label()}")
+    record = await run_trial(bench, plan)
+    if record.status != "measured":
+        reason = record.failure.message if record.failure else "not every condition could be measured"
+        log = bench.store.trial_directory(plan.number) / "engine.log"
+        raise NoEngineError(f"{config.label()} cannot be measured: {reason} (engine log: {log})")
+    return record
+
+
+def _verdict(
+    condition: Condition,
+    contender: list[TrialRecord],
+    reference: list[TrialRecord],
+    objective: Objective,
+    *,
+    confidence: float,
+    earlier: dict[str, Effect],
+) -> Verdict:
+    rounds = [
+        (ours.measurements[condition.key], theirs.measurements[condition.key])
+        for ours, theirs in zip(contender, reference, strict=True)
+    ]
+    valid = [(ours, theirs) for ours, theirs in rounds if ours.valid and theirs.valid]
+    if len(valid) < 2:
+        problems = [problem for pair in rounds for one in pair for problem in one.problems]
+        raise InvalidMeasurementsError(
+            f"{condition.key}: {len(valid)} of {len(rounds)} rounds are valid and two are needed; "
+            f"first problem: {problems[0]}; quiet the host or lower --load"
+        )
+    interval = paired_gain(np.array([_ratios(*pair, objective) for pair in valid]), confidence=confidence)
+    outputs = check_outputs([ours.greedy_outputs for ours, _ in valid], [theirs.greedy_outputs for _, theirs in valid])
+    worse = interval.high < 1 or outputs.verdict == "changed"
+    return Verdict(
+        condition=condition.key,
+        contender=contender[0].plan.serve_config.label(),
+        reference=reference[0].plan.serve_config.label(),
+        verdict="worse" if worse else "better" if interval.low > 1 else "same",
+        effect=Effect(
+            gain=interval.gain, low=interval.low, high=interval.high, confidence=confidence, pairs=interval.pairs
+        ),
+        earlier=earlier.get(condition.key),
+        outputs=outputs,
+        acceptance_length=_mean([ours for ours, _ in valid], "acceptance_length"),
+        reference_acceptance_length=_mean([theirs for _, theirs in valid], "acceptance_length"),
+    )
+
+
+def _ratios(ours: Measurement, theirs: Measurement, objective: Objective) -> list[float]:
+    values = {b.block: b.metrics.get(objective.metric, 0.0) for b in ours.blocks}
+    return [
+        objective.gain(values[b.block], base) if values.get(b.block, 0) > 0 and base > 0 else math.nan
+        for b in theirs.blocks
+        for base in [b.metrics.get(objective.metric, 0.0)]
+    ]
+
+
+def _mean(measurements: list[Measurement], name: str) -> float | None:
+    values = [m.metrics[name] for m in measurements if name in m.metrics]
+    return sum(values) / len(values) if values else None
+
+
+def _earlier(serve: Path) -> dict[str, Effect]:
+    """The effect that the study measured, from the recommendation that lies beside its serve.yaml."""
+    path = serve.with_name("recommendation.json")
+    if not path.is_file():
+        return {}
+    answer = Recommendation.model_validate_json(path.read_bytes())
+    return {answer.condition: answer.effect} if answer.effect else {}

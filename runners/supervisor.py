@@ -268,8 +268,10 @@ def main() -> int:
     order = bytearray()
     while not order.endswith(b"\n"):
         byte = os.read(0, 1)  # one at a time: what follows the line belongs to the command reader
-        if not byte:
-            return 0  # the tuner ended before it gave an order
+        if not byte:  # the tuner ended before it gave an order
+            scratch = os.environ.get("VLLM_RPC_BASE_PATH", "")
+            remove_directory(scratch if "/dflash-tuner-" in scratch else None)
+            return 0
         order += byte
     arguments = json.loads(order)
     try:

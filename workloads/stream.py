@@ -117,11 +117,17 @@ class _Reading:
             try:
                 event = loads(read[end + 8 : -4])
                 (choice,), now = event["choices"], event["usage"]["completion_tokens"]
-                is_plain = choice["finish_reason"] is None and not choice["index"] and "error" not in event
+                is_plain = choice["finish_reason"] is None and choice["index"] == 0 and "error" not in event
                 more = now - tokens
             except (ValueError, KeyError, TypeError):
                 break
-            if not is_plain or type(now) is not int or now > MAX_COUNT or self.prompt_tokens is None:
+            if (
+                not is_plain
+                or type(now) is not int
+                or now > MAX_COUNT
+                or not self.counted
+                or self.prompt_tokens is None
+            ):
                 break
             if more > 0:
                 tokens = now

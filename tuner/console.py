@@ -114,6 +114,8 @@ class Narrator:
     def where(self, directory: Path, tracking_uri: str | None) -> None:
         """Where things are and what to type next."""
         self.line(f"exports     {directory}/recommended/<profile>/serve.yaml and serve.sh")
+        if (directory / "report.html").is_file():
+            self.line(f"report      {directory}/report.html")
         if tracking_uri:
             self.line(f"review      mlflow ui --backend-store-uri {tracking_uri}")
         self.line(f"again       tune show {directory.name} --out {directory.parent}")

@@ -6,6 +6,7 @@
     runs/<study>/trials/NNN/requests/<condition>.json       times of its requests
     runs/<study>/trials/NNN/trial.json when the trial is finished
     runs/<study>/recommended/...       the answer
+    runs/<study>/report.html, plots/   made from the above
 
 Every file appears whole or not at all (written aside, synced, renamed). A lock held by the running tuner keeps a
 second one out. Nothing here knows Optuna or MLflow.
@@ -112,6 +113,16 @@ class Store:
     def config(self) -> TuneConfig:
         """The request that the study was created with."""
         return self._read(self._study_file, TuneConfig)
+
+    @property
+    def report(self) -> Path:
+        """The report, once it is written."""
+        return self.directory / "report.html"
+
+    @property
+    def images(self) -> Path:
+        """Folder of the report's plots as images, once they are written."""
+        return self.directory / "plots"
 
     def trial_directory(self, number: int) -> Path:
         """Where a trial's files and its engine's log are."""

@@ -57,7 +57,7 @@ class Study(Flow):
         if self._provenance is None:
             self._provenance = host.provenance(
                 self._plan.gpus, engine_version=self._plan.engine_version, workload_digest=digest
-            )
+            ).model_copy(update={"engine_image": self._plan.config.engine_image, "study": self._plan.config.study})
             self._store.write_provenance(self._provenance)
         elif self._provenance.workload_digest != digest:
             raise StudyError(
@@ -99,8 +99,10 @@ class Study(Flow):
             self._store.write_recommendation(answer)
             directory = self._store.recommended_directory(answer.condition)
             # An engine that runs already was configured by somebody else: there is nothing to serve with.
-            for filename, export in EXPORTERS.values() if self._plan.config.engine_url is None else ():
-                write_atomically(directory / filename, export(answer, self._provenance))
+            for exporter in EXPORTERS.values() if self._plan.config.engine_url is None else ():
+                if exporter.with_study:
+                    write_atomically(directory / exporter.file_name, exporter.export(answer, self._provenance))
+        self._write_report()
         await self._tell_tracker()
         if self._tracker and not self._tracking_broken:
             await self._guarded(self._tracker.close, answers, summary_markdown(answers))
@@ -116,6 +118,18 @@ class Study(Flow):
         record = await run_trial(self._bench, trial, meanwhile=self._tell_tracker())
         self._untold.append(record)
         return record
+
+    def _write_report(self) -> None:
+        """The answer does not depend on its report: what goes wrong is said, and can be made good afterwards."""
+        from tuner.report import write_report
+
+        try:
+            write_report(self._store, images=self._tracker is not None)
+        except Exception as error:  # noqa: BLE001 - whatever a drawing trips over must not cost a study
+            self._narrator.line(
+                f"warning     no report ({type(error).__name__}: {error}); "
+                f"write it with `tune report {self._plan.config.study} --out {self._plan.config.out}`"
+            )
 
     def _make_tracker(self) -> MlflowTracker | None:
         if not self._plan.config.tracking:

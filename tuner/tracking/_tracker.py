@@ -122,6 +122,10 @@ class MlflowTracker:
             self._publish(client, answer)
         client.set_tag(parent, "simulated", str(any(answer.simulated for answer in recommendations)).lower())
         client.log_text(parent, summary, "summary.md")
+        if self._store.report.is_file():
+            client.log_artifact(parent, str(self._store.report))
+        if self._store.images.is_dir():
+            client.log_artifacts(parent, str(self._store.images), self._store.images.name)
         client.set_tag(parent, "mlflow.note.content", summary)
         client.set_experiment_tag(self._runs["experiment"], "mlflow.note.content", summary)
         client.set_terminated(parent, "FINISHED")

@@ -155,3 +155,6 @@ class Provenance(Strict):
     gpus: tuple[str, ...] = Field(description="GPU names with memory")
     engine_version: str = Field(description="vLLM release the plan assumed")
     workload_digest: str = Field(description="digest of the workload file")
+    engine_image: str | None = Field(default=None, description="container image of the engine, where one was named")
+    study: str | None = Field(default=None, description="name of the study")
+    run: str | None = Field(default=None, description="id of the study's MLflow run, where it is known")

@@ -1,24 +1,29 @@
 """`tune export STUDY`."""
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from tuner.commands.options import OUT, Debug, Out
 from tuner.errors import StudyError, UsageError
-from tuner.exporters import EXPORTERS
+from tuner.exporters import BUILT_IN, EXPORTERS
+from tuner.exporters.tuning_job import TUNING_JOBS
 from tuner.records import Provenance, Recommendation
 from tuner.store import Store
+
+FORMATS_HELP = f"One of {', '.join([*(known.name for known in BUILT_IN), *TUNING_JOBS])}, or of an installed plugin."
 
 
 def export(
     study: Annotated[str | None, Parameter(help="Name of the study.")] = None,
     *,
-    format: Annotated[Literal["yaml", "sh", "json"], Parameter(help="What to write.")] = "yaml",  # noqa: A002 - the option's name
+    format: Annotated[str, Parameter(help=FORMATS_HELP)] = "yaml",  # noqa: A002 - the option's name
     profile: Annotated[str | None, Parameter(help="Condition to export; may be left out when there is one.")] = None,
     to: Annotated[Path | None, Parameter(help="File to write; standard output by default.")] = None,
+    image: Annotated[str | None, Parameter(help="Container image; that of the measured release by default.")] = None,
     allow_simulated: Annotated[bool, Parameter(help="Export what a simulated engine recommended.")] = False,
     from_mlflow: Annotated[
         str | None, Parameter(help="Instead of a study: id of its parent run, or models:/NAME@recommended.")
@@ -27,10 +32,15 @@ def export(
     out: Out = OUT,
     debug: Debug = False,
 ) -> int:
-    """Write a recommended serve configuration."""
+    """Write a recommended serve configuration, or a job that runs the study elsewhere."""
     del debug
+    if format not in EXPORTERS and format not in TUNING_JOBS:
+        raise UsageError(f"--format {format!r} is unknown; it is one of {', '.join([*EXPORTERS, *TUNING_JOBS])}")
     if (study is None) == (from_mlflow is None):
         raise UsageError("name either a STUDY or --from-mlflow RUN")
+    if format in TUNING_JOBS:
+        _write(_job(study, out, format, image), to)
+        return 0
     found = _of_run(from_mlflow, tracking_uri, out) if from_mlflow else _of_study(study or "", out)
     source = f"study {study!r}" if study else f"MLflow's {from_mlflow}"
     answer, provenance = _choose(found, profile, source)
@@ -39,15 +49,31 @@ def export(
             f"{source} ran on the simulated engine, so its answer is no measurement; "
             "--allow-simulated exports it, marked as simulated"
         )
-    text = EXPORTERS[format][1](answer, provenance)
+    if image:
+        provenance = provenance.model_copy(update={"engine_image": image})
+    _write(EXPORTERS[format].export(answer, provenance), to)
+    return 0
+
+
+def _write(text: str, to: Path | None) -> None:
     if to is None:
         sys.stdout.write(text)
-    else:
-        try:
-            to.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--to {to}: {error.strerror}; choose another file") from error
-    return 0
+        return
+    try:
+        to.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--to {to}: {error.strerror}; choose another file") from error
+
+
+def _job(study: str | None, out: Path, format: str, image: str | None) -> str:  # noqa: A002 - as export
+    """A manifest that asks for the study again; it needs no answer yet."""
+    if study is None:
+        raise UsageError(f"--format {format} is made of a study's own request; name the STUDY")
+    store = Store.open(out, study)
+    provenance = store.provenance()
+    if provenance is None:
+        raise StudyError(f"study {study!r} has not begun: it has no provenance.json; start it, if only for a moment")
+    return TUNING_JOBS[format](store.config(), provenance, image)
 
 
 def _of_study(study: str, out: Path) -> list[tuple[Recommendation, Provenance]]:
@@ -57,13 +83,24 @@ def _of_study(study: str, out: Path) -> list[tuple[Recommendation, Provenance]]:
         raise StudyError(f"study {study!r} has no recommendation yet; finish it with `tune resume {study}`")
     if provenance is None:
         raise StudyError(f"study {study!r} has no provenance.json; it is damaged")
+    provenance = provenance.model_copy(update={"study": study, "run": _run_of(store)})
     return [(answer, provenance) for answer in answers]
+
+
+def _run_of(store: Store) -> str | None:
+    """The study's MLflow run, where it was tracked."""
+    path = store.directory / "mlflow.json"
+    if not path.is_file():
+        return None
+    run = json.loads(path.read_text(encoding="utf-8")).get("parent")
+    return str(run) if run else None
 
 
 def _of_run(run: str, tracking_uri: str | None, out: Path) -> list[tuple[Recommendation, Provenance]]:
     from tuner.tracking import default_tracking_uri, fetch_recommendations
 
-    return fetch_recommendations(run, tracking_uri or default_tracking_uri(out))
+    found = fetch_recommendations(run, tracking_uri or default_tracking_uri(out))
+    return [(answer, provenance.model_copy(update={"run": run})) for answer, provenance in found]
 
 
 def _choose(

@@ -66,21 +66,21 @@ def started_with(tmp_path: Path) -> Callable[[str], Started]:
 @pytest.mark.parametrize("model", ["/models/target", HOSTILE])
 def test_the_script_starts_exactly_the_recommended_command(started_with: Callable[[str], Started], model: str) -> None:
     made = answer(model=model)
-    argv, _ = started_with(EXPORTERS["sh"][1](made, PROVENANCE))
+    argv, _ = started_with(EXPORTERS["sh"].export(made, PROVENANCE))
     assert argv == ["serve", *made.serve_config.to_argv(), "--port", "8000"]
     assert argv[1] == model
 
 
 def test_the_script_sets_the_environment_whatever_it_holds(started_with: Callable[[str], Started]) -> None:
     env = {"OMP_NUM_THREADS": "2", "ODD": f"a'b\"c $(touch owned)\n{HOSTILE}"}
-    _, seen = started_with(EXPORTERS["sh"][1](answer(env=env), PROVENANCE))
+    _, seen = started_with(EXPORTERS["sh"].export(answer(env=env), PROVENANCE))
     assert env == {name: seen[name] for name in env}
 
 
 @pytest.mark.parametrize("model", ["/models/target", HOSTILE, "null", "1e3", "- x", "a: b", "@x"])
 def test_the_yaml_reads_back_as_the_recommended_flags(model: str) -> None:
     made = answer(model=model)
-    document = yaml.safe_load(EXPORTERS["yaml"][1](made, PROVENANCE))
+    document = yaml.safe_load(EXPORTERS["yaml"].export(made, PROVENANCE))
     assert document.pop("model") == model
     assert document == {
         "dtype": "float32",
@@ -91,7 +91,7 @@ def test_the_yaml_reads_back_as_the_recommended_flags(model: str) -> None:
 
 def test_the_json_reads_back_as_the_recommendation() -> None:
     made = answer()
-    assert made == Recommendation.model_validate_json(EXPORTERS["json"][1](made, PROVENANCE))
+    assert made == Recommendation.model_validate_json(EXPORTERS["json"].export(made, PROVENANCE))
 
 
 def hostile_answer() -> Recommendation:
@@ -101,7 +101,7 @@ def hostile_answer() -> Recommendation:
 
 
 def test_control_characters_in_names_stay_inside_the_yaml_s_comments() -> None:
-    text = EXPORTERS["yaml"][1](hostile_answer(), PROVENANCE.model_copy(update={"cpu": BREAKOUT}))
+    text = EXPORTERS["yaml"].export(hostile_answer(), PROVENANCE.model_copy(update={"cpu": BREAKOUT}))
     assert set(yaml.safe_load(text)) == {
         "model",
         "dtype",
@@ -115,14 +115,14 @@ def test_control_characters_in_names_stay_inside_the_script_s_comments(
     started_with: Callable[[str], Started],
 ) -> None:
     made = hostile_answer()
-    text = EXPORTERS["sh"][1](made, PROVENANCE.model_copy(update={"cpu": BREAKOUT}))
+    text = EXPORTERS["sh"].export(made, PROVENANCE.model_copy(update={"cpu": BREAKOUT}))
     assert started_with(text)[0] == ["serve", *made.serve_config.to_argv(), "--port", "8000"]
 
 
 @pytest.mark.parametrize("name", ["yaml", "sh"])
 def test_an_export_says_what_it_is_how_sure_and_where_from(name: str) -> None:
     made = answer()
-    text = EXPORTERS[name][1](made, PROVENANCE)
+    text = EXPORTERS[name].export(made, PROVENANCE)
     comments = "\n".join(line for line in text.splitlines() if line.startswith("# "))
     for piece in ("dflash-tuner 0.1.0", "code: change", "2.00x (95% interval", "vLLM 0.32.0", "sha256:abc"):
         assert piece in comments
@@ -132,10 +132,10 @@ def test_an_export_says_what_it_is_how_sure_and_where_from(name: str) -> None:
 @pytest.mark.parametrize("name", ["yaml", "sh"])
 def test_a_simulated_answer_is_marked_first(name: str) -> None:
     made = answer().model_copy(update={"simulated": True})
-    lines = [line for line in EXPORTERS[name][1](made, PROVENANCE).splitlines() if line.startswith("# ")]
+    lines = [line for line in EXPORTERS[name].export(made, PROVENANCE).splitlines() if line.startswith("# ")]
     assert "SIMULATED" in lines[0]
 
 
 def test_keeping_the_baseline_is_exported_too() -> None:
     made = answer(values=dflash(7)).model_copy(update={"effect": None, "verdict": "keep"})
-    assert "nothing measured was reliably better" in EXPORTERS["yaml"][1](made, PROVENANCE)
+    assert "nothing measured was reliably better" in EXPORTERS["yaml"].export(made, PROVENANCE)

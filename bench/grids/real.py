@@ -58,6 +58,8 @@ def _cell(rows: list[dict[str, str]]) -> Cell:
     curves = [[float(share) for share in row["accepted_at"].split("|") if share] for row in rows]
     for position, shares in enumerate(zip(*curves, strict=True), start=1):
         metrics[f"accepted_at_{position:02d}"] = statistics.fmean(shares)
+    if curves[0]:
+        metrics["acceptance_rate"] = (metrics["acceptance_length"] - 1.0) / len(curves[0])
     repeats = tuple(float(row["output_tok_s"]) for row in rows)
     return Cell(metrics, repeats, sum(float(row["replay_s"]) for row in rows))
 

@@ -101,6 +101,8 @@ def _cell(row: Mapping[str, str]) -> Cell:
     metrics = {name: float(row[name]) for name in METRICS if row[name]}
     accepted = [float(share) for share in row["accepted_at"].split("|") if share]
     metrics |= {f"accepted_at_{i:02d}": share for i, share in enumerate(accepted, start=1)}
+    if accepted:
+        metrics["acceptance_rate"] = sum(accepted) / len(accepted)
     blocks = tuple(float(value) for value in row["block_tok_s"].split("|"))
     return Cell(metrics, blocks, float(row["replay_s"]))
 

@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from search_spaces import ResolvedSpace, Scalar
 from tuner.search.names import TEMPERATURE
 
-LIMIT = 6000
+LIMIT = 4000
 """Largest space that is listed in full; of a larger one, as many points are drawn."""
 
 
@@ -42,7 +42,12 @@ class Candidates:
         self._space = space
         self._distributions = self.distributions = dict(distributions)
         found: dict[tuple[str, Scalar], Candidate] = {}
+        seen = set()
         for params in self._combinations(seed):
+            alive = self._alive(params)
+            if alive in seen:
+                continue
+            seen.add(alive)
             candidate = self._candidate(params)
             if candidate is not None:
                 found.setdefault(candidate.key, candidate)
@@ -79,6 +84,11 @@ class Candidates:
                 number_s = float(value) if isinstance(value, int | float) else distribution.low
                 coordinates.append((number_s - distribution.low) / (distribution.high - distribution.low))
         return np.array(coordinates)
+
+    def _alive(self, params: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
+        """What tells two combinations apart at little cost: most differ in dead knobs alone."""
+        knobs = self._space.knobs
+        return tuple((n, v) for n, v in params.items() if n == TEMPERATURE or knobs[n].is_alive(params))
 
     def _candidate(self, params: dict[str, Scalar]) -> Candidate | None:
         knobs = {name: value for name, value in params.items() if name != TEMPERATURE}

@@ -110,8 +110,7 @@ class Search:
         best = Predictor(records, method=method).best(condition, self._lengths(), self._objective.metric)
         if not best:
             return None
-        values = {name: value for name, value in recipe.items() if name in self._space.knobs}
-        return self._space.starting_point({**values, K_KNOB: best})
+        return self._with_length(recipe, best)
 
     def unexplored(self, records: Sequence[TrialRecord]) -> dict[str, Scalar] | None:
         """The recipe with a draft length in the middle of the widest gap between measured ones; None when none is wide.
@@ -128,8 +127,7 @@ class Search:
         k = min(lengths, key=lambda length: abs(math.sqrt(length / lengths[-1]) - middle))
         if width < WIDE_GAP or k in measured:
             return None
-        values = {name: value for name, value in recipe.items() if name in self._space.knobs}
-        return self._space.starting_point({**values, K_KNOB: k})
+        return self._with_length(recipe, k)
 
     def export_studies(self, path: Path, conditions: Iterable[str], records: Sequence[TrialRecord]) -> None:
         """Writes one Optuna study per condition to an SQLite file; trials already there are left alone."""
@@ -199,6 +197,16 @@ class Search:
             if params is not None:
                 hinted.append((params, hint.log_gain(condition)))
         return hinted
+
+    def _with_length(self, recipe: Mapping[str, Scalar], k: int) -> dict[str, Scalar]:
+        """The recipe at another length, otherwise as the space's first seed that speculates with caching has it.
+
+        So a launch for K also says what the seed's other knobs do.
+        """
+        seeds = (seed for seed in self._space.seeds if seed.get("method") == self.method)
+        other = next((seed for seed in seeds if seed.get("prefix_caching") is not False), {})
+        values = {**{name: value for name, value in recipe.items() if name in self._space.knobs}, **other, K_KNOB: k}
+        return self._space.starting_point({n: v for n, v in values.items() if n != "max_num_batched_tokens"})
 
     def _lengths(self) -> list[int]:
         knob = self._space.knobs.get(K_KNOB)

@@ -107,11 +107,6 @@ class EngineMetrics:
         """Time-average of the number of running requests (Little's law; the module says when it holds)."""
         return self.inference_time_s / self.duration_s
 
-    @property
-    def mean_in_engine(self) -> float:
-        """Time-average of the number of requests waiting or running (Little's law, as ``mean_running``)."""
-        return (self.queue_time_s + self.inference_time_s) / self.duration_s
-
 
 @dataclass(frozen=True, slots=True)
 class Scrape:

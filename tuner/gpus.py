@@ -65,6 +65,11 @@ class Observation:
         self.problems += foreign_processes(self._nvml, self._gpus, self._engine_pid)
 
 
+def unobserved() -> Observation:
+    """For an engine without GPUs, or one whose GPUs are not ours to ask."""
+    return Observation(None, None, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class StudyGpus:
     """GPUs that the engines of a study may use, and the driver that is asked about them."""

@@ -17,7 +17,7 @@ from runners import Engine, EngineMetrics
 from tuner.breakdown import REPLAY, WARM_UP, Breakdown
 from tuner.conditions import Condition
 from tuner.counters import counter_metrics
-from tuner.gpus import Observation
+from tuner.gpus import Observation, unobserved
 from tuner.objective import Slo
 from tuner.records import BlockValue, Measurement
 from tuner.request_times import RequestTimes, request_times
@@ -42,7 +42,7 @@ async def measure(
     breakdown: Breakdown,
     seed: int = 0,
     client_processes: int = 1,
-    observe: Callable[[], Observation],
+    observe: Callable[[], Observation] = unobserved,
     keep: Callable[[RequestTimes], None] | None = None,
 ) -> Measurement:
     """Warms the engine up, replays the blocks and reads the counters; `keep` is given the times of single requests.
@@ -87,7 +87,7 @@ async def measure(
         replay_s=result.duration_s,
         attempts=attempt,
         problems=tuple(problems),
-        metrics=_metrics(summary, counters, result) | _kv_block(before.cache_config) | observed.metrics,
+        metrics=_metrics(summary, counters, _request_s(result)) | _kv_block(before.cache_config) | observed.metrics,
         blocks=tuple(_block_values(summary)),
         greedy_outputs=_greedy_outputs(result, blocks, temperature),
     )
@@ -111,7 +111,7 @@ def _output_limit(body: Mapping[str, object]) -> dict[str, int]:
 def _problems(condition: Condition, summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResult) -> list[str]:
     """Why the numbers may not be used; each a sentence with the figure."""
     problems = client_problems(summary, condition.load, result.outcomes)
-    held = _at_full_load(counters.queue_time_s + counters.inference_time_s, summary, result)
+    held = _at_full_load(counters.queue_time_s + counters.inference_time_s, summary, _request_s(result))
     if not summary.failed and held is not None and held < MIN_ENGINE_SHARE * (summary.in_flight_mean or 0):
         problems.append(
             f"the engine held {held:.2f} requests on average, the client had {summary.in_flight_mean:.2f} in flight"
@@ -119,7 +119,12 @@ def _problems(condition: Condition, summary: ReplayMetrics, counters: EngineMetr
     return problems
 
 
-def _at_full_load(engine_s: float, summary: ReplayMetrics, result: ReplayResult) -> float | None:
+def _request_s(result: ReplayResult) -> float:
+    """Time that the finished requests spent between sending and end, summed."""
+    return sum(o.e2e_s for o in result.outcomes if o.error is None and o.e2e_s is not None)
+
+
+def _at_full_load(engine_s: float, summary: ReplayMetrics, client_s: float) -> float | None:
     """Mean number of requests in a state of the engine while the load was at its full; None when nothing finished.
 
     Little's law on both sides: request-seconds by the engine's clock over those by the client's are the share of the
@@ -129,17 +134,16 @@ def _at_full_load(engine_s: float, summary: ReplayMetrics, result: ReplayResult)
     Args:
         engine_s: Time that the requests spent in that state, summed.
         summary: Has the client's mean at full load.
-        result: Has the client's request-seconds.
+        client_s: Time that the requests took for the client, summed.
     """
-    client_s = sum(o.e2e_s for o in result.outcomes if o.error is None and o.e2e_s is not None)
     return summary.in_flight_mean * engine_s / client_s if client_s and summary.in_flight_mean else None
 
 
-def _metrics(summary: ReplayMetrics, counters: EngineMetrics, result: ReplayResult) -> dict[str, float]:
+def _metrics(summary: ReplayMetrics, counters: EngineMetrics, client_s: float) -> dict[str, float]:
     """Flat metrics with units in their names; what was not measured is absent."""
     values: dict[str, float | None] = {
-        "running_mean": _at_full_load(counters.inference_time_s, summary, result),
-        "waiting_mean": _at_full_load(counters.queue_time_s, summary, result),
+        "running_mean": _at_full_load(counters.inference_time_s, summary, client_s),
+        "waiting_mean": _at_full_load(counters.queue_time_s, summary, client_s),
     }
     known = {name: value for name, value in values.items() if value is not None}
     return flat_metrics(summary) | counter_metrics(counters) | known

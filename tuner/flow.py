@@ -26,6 +26,8 @@ from tuner.trade_offs import compromise, schedule
 if TYPE_CHECKING:
     from tuner.search.proposals import Search
 
+# Gaps between measured draft lengths that are bisected before the surrogate is asked.
+MOST_GAPS = 3
 # Prefix caching that never hit anything under any condition is not worth the corners without it.
 MIN_HIT_RATE = 0.02
 
@@ -134,7 +136,8 @@ class Flow(ABC):
         for key in self._keys:
             step = f"seed/predicted/{key}"
             await self._starting_point(step, "seed", self._search.predicted(key, self.records))
-        await self._starting_point("seed/gap", "seed", self._search.unexplored(self.records))
+        for index in range(MOST_GAPS):
+            await self._starting_point(f"seed/gap/{index}", "seed", self._search.unexplored(self.records))
         caching_matters = self._caching_matters()
         for index, seed in enumerate(space.seeds):
             if caching_matters or seed.get("prefix_caching") is not False:

@@ -30,7 +30,7 @@ CALIBRATIONS = {
     "fading": HERE / "calibrations/fading.yaml",
     "cliff": HERE / "calibrations/cliff.yaml",
 }
-BLOCKS = 4
+BLOCKS = 8
 # Concurrency -> requests of one measurement, a multiple of the blocks.
 REQUESTS = {1: 24, 8: 64, 32: 128}
 # Words of five letters are one token each. The rag profile shares its first part over all requests.

@@ -26,7 +26,7 @@ from tuner.search.warm_start import Hint, inside
 
 MIN_GAIN = 0.004
 """Expected gain in log units below which a launch no longer pays."""
-WIDE_GAP = 0.4
+WIDE_GAP = 0.27
 """Distance between neighbouring draft lengths, as square roots of their share of the longest, that is bisected."""
 MIN_OBSERVATIONS = 8
 """Measured launches before an expectation is trusted to end the search."""

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-read bench-record drill bench-replay
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-read bench-record drill bench-replay bench-search bench-decision
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -56,6 +56,12 @@ bench-replay: setup ## What our load client costs beside its peers, 10 minutes (
 	@test -d demo/build/bench-replay || $(ENGINE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  --target demo/build/bench-replay pandas python-dateutil six tzdata
 	$(BIN)/python -m bench.replay.run $(if $(EVALSCOPE),--evalscope $(EVALSCOPE))
+
+bench-search: $(VENV)/installed ## Launches until the best config is found, beside Optuna's TPE, random, grid and hand tuning (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.search.run
+
+bench-decision: $(VENV)/installed ## True regret, false gains and coverage over 400 whole studies on tables (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.decision.run
 
 check: $(VENV)/installed ## Lint, types and import rules, in under a minute
 	$(BIN)/ruff check $(CODE)

@@ -42,6 +42,7 @@ class TuneConfig(BaseModel):
     temperature: str = Field(default="recorded", description="recorded, a list of values, or search[:LOW-HIGH]")
     profile_by: str = Field(default="route", description="what names a profile")
     sample: int | None = Field(default=None, ge=2, description="requests of the workload to keep; None keeps all")
+    warm_start: str | None = Field(default=None, description="an earlier study in `out` whose configs are tried first")
     trials: int = Field(default=16, ge=2, description="launches before the confirmation, baseline and recipe included")
     budget_s: float | None = Field(default=None, gt=0, description="wall-clock seconds for the whole study")
     rounds: int = Field(default=3, ge=2, description="interleaved confirmation rounds")

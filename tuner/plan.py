@@ -30,6 +30,8 @@ from tuner.errors import UsageError
 from tuner.facts import gather_facts, known_gpus
 from tuner.gpus import find_gpus
 from tuner.objective import Objective, Slo, parse_objective, parse_slos
+from tuner.search.warm_start import Hint, read_hints
+from tuner.store import Store
 from workloads import Block, Profile, Request, Workload, read_sample, split_profiles, stream_requests
 
 # An engine that may not be restarted has one configuration, which nobody here chose.
@@ -56,6 +58,7 @@ class Plan:
     engine_version: str
     gpus: tuple[str, ...]
     warnings: tuple[str, ...]
+    hints: tuple[Hint, ...] = ()
 
 
 def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None) -> Plan:
@@ -96,6 +99,7 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
         engine_version=version,
         gpus=host.describe_gpus(gpus),
         warnings=tuple(warnings),
+        hints=_earlier_study(config, objective),
     )
 
 
@@ -146,6 +150,28 @@ def _about(config: TuneConfig, space: ResolvedSpace) -> list[str]:
     elif "method" not in space.knobs and "method" in space.left_out:
         warnings.append(f"speculation is not part of the search: {space.left_out['method']}")
     return warnings
+
+
+def _earlier_study(config: TuneConfig, objective: Objective) -> tuple[Hint, ...]:
+    """What `--warm-start` suggests.
+
+    Raises:
+        UsageError: the study is of another model, or its baseline was not measured.
+    """
+    if config.warm_start is None:
+        return ()
+    store = Store.open(config.out, config.warm_start)
+    if store.config().model != config.model:
+        raise UsageError(
+            f"--warm-start {config.warm_start!r} is a study of {store.config().model}, not of {config.model}; "
+            "name a study of the same model"
+        )
+    hints = read_hints(store.records(), objective)
+    if not hints:
+        raise UsageError(
+            f"--warm-start {config.warm_start!r} measured no {objective.metric} beside a baseline; leave it out"
+        )
+    return hints
 
 
 def _read(config: TuneConfig) -> tuple[Workload, list[str]]:

@@ -188,4 +188,5 @@ def _task(plan: Plan) -> Task:
         finalists=config.finalists,
         seed=config.seed,
         budget_s=config.budget_s,
+        hints=plan.hints,
     )

@@ -63,6 +63,7 @@ class StudyOptions:
     temperature: Annotated[str, Parameter(help="recorded, a list such as 0,0.6, or search:LOW-HIGH.")] = "recorded"
     profile_by: ProfileBy = "route"
     sample: Sample = None
+    warm_start: Annotated[str | None, Parameter(help="Earlier study of this model whose best are tried first.")] = None
     trials: Annotated[int, Parameter(help="Launches to search, baseline and recipe included.")] = 16
     budget: Annotated[str | None, Parameter(help="Time for the whole study, such as 2h or 45m.")] = None
     rounds: Annotated[int, Parameter(help="Interleaved confirmation rounds.")] = 3
@@ -123,6 +124,7 @@ class StudyOptions:
             temperature=self.temperature,
             profile_by=self.profile_by,
             sample=self.sample,
+            warm_start=self.warm_start,
             trials=self.trials,
             budget_s=parse_duration("--budget", self.budget) if self.budget else None,
             rounds=self.rounds,

@@ -114,7 +114,8 @@ def test_a_dead_starting_point_does_not_end_the_search() -> None:
 
 def searched() -> list[TrialRecord]:
     records = []
-    for number, values in enumerate([{"method": "none"}, dflash(12), dflash(7), dflash(3)]):
+    tried: list[dict[str, Scalar]] = [{"method": "none"}, dflash(12), dflash(7), dflash(3)]
+    for number, values in enumerate(tried):
         step = "baseline" if not number else f"search/{number}"
         rows = [measurement(c.key, speed(c.key, values)) for c in (LOW, HIGH)]
         records.append(record(number, step, values, *rows, space=SPACE))

@@ -20,9 +20,11 @@ def run_of(
     step_s = fixed_s + token_s * running * (k + 1) + (draft_s if k else 0.0)
     tpot_s = step_s / (1 + sum(accepted))
     speed = running * TOKENS / (TTFT_S + (TOKENS - 1) * tpot_s)
+    made = measurement(f"code/c{running:g}", speed)
     metrics = {f"accepted_at_{i:02d}": p for i, p in enumerate(accepted, start=1)}
     metrics |= {"running_mean": running, "tpot_mean_s": tpot_s, "ttft_mean_s": TTFT_S}
-    return measurement(f"code/c{running:g}", speed, **metrics, completion_tokens=TOKENS * 8, requests=8.0)
+    metrics |= {"completion_tokens": TOKENS * 8, "requests": 8.0}
+    return made.model_copy(update={"metrics": {**made.metrics, **metrics}})
 
 
 def trials(lengths: list[int], curve: tuple[float, ...], **engine: float) -> list[TrialRecord]:

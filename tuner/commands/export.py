@@ -14,7 +14,11 @@ from tuner.exporters.tuning_job import TUNING_JOBS
 from tuner.records import Provenance, Recommendation
 from tuner.store import Store
 
-FORMATS_HELP = f"One of {', '.join([*(known.name for known in BUILT_IN), *TUNING_JOBS])}, or of an installed plugin."
+DRAFT_TRAINING = "draft-training"
+FORMATS_HELP = (
+    f"One of {', '.join([*(known.name for known in BUILT_IN), *TUNING_JOBS])}, or of an installed plugin; "
+    f"{DRAFT_TRAINING} writes the recorded prompts for fine-tuning the draft into the directory --to."
+)
 
 
 def export(
@@ -34,12 +38,16 @@ def export(
 ) -> int:
     """Write a recommended serve configuration, or a job that runs the study elsewhere."""
     del debug
-    if format not in EXPORTERS and format not in TUNING_JOBS:
-        raise UsageError(f"--format {format!r} is unknown; it is one of {', '.join([*EXPORTERS, *TUNING_JOBS])}")
+    known = [*EXPORTERS, *TUNING_JOBS, DRAFT_TRAINING]
+    if format not in known:
+        raise UsageError(f"--format {format!r} is unknown; it is one of {', '.join(known)}")
     if (study is None) == (from_mlflow is None):
         raise UsageError("name either a STUDY or --from-mlflow RUN")
     if format in TUNING_JOBS:
         _write(_job(study, out, format, image), to)
+        return 0
+    if format == DRAFT_TRAINING:
+        _prompts(study, out, to)
         return 0
     found = _of_run(from_mlflow, tracking_uri, out) if from_mlflow else _of_study(study or "", out)
     source = f"study {study!r}" if study else f"MLflow's {from_mlflow}"
@@ -63,6 +71,18 @@ def _write(text: str, to: Path | None) -> None:
         to.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--to {to}: {error.strerror}; choose another file") from error
+
+
+def _prompts(study: str | None, out: Path, to: Path | None) -> None:
+    """Prompts leave the study: only where a directory is named for them."""
+    if study is None or to is None:
+        raise UsageError(f"--format {DRAFT_TRAINING} needs the STUDY and --to DIRECTORY")
+    from tuner.exporters.draft_training import export_draft_training
+
+    written = export_draft_training(Store.open(out, study), to)
+    for reason, count in written.left_out.items():
+        print(f"left out    {count} requests: {reason}")
+    print(f"prompts     {written.rows} in {to}; {to}/README.md has the commands and what it would bring")
 
 
 def _job(study: str | None, out: Path, format: str, image: str | None) -> str:  # noqa: A002 - as export

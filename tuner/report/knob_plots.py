@@ -10,7 +10,7 @@ from tuner.report.material import Material
 from tuner.report.plots import Axis, Mark, Plot, Point, Section, Series
 from tuner.report.quantities import gain, interval
 
-DEFAULT = "engine's default"
+DEFAULT = "not set"
 # Knobs of a condition whose values are drawn, the most important ones.
 MOST_KNOBS = 6
 
@@ -85,9 +85,13 @@ def _knobs(material: Material, condition: str) -> list[str]:
 
 
 def _settings(record: TrialRecord) -> Mapping[str, Scalar]:
-    """What distinguishes a configuration, with what the engine used instead."""
+    """What distinguishes a configuration, with what the engine used instead.
+
+    Without speculation K is 0, as in MLflow, so that its effect can be read along one axis.
+    """
     identity = record.plan.serve_config.identity
-    return {"method": "none", **identity, **{n: v for n, v in record.applied.items() if n in identity}}
+    plain: dict[str, Scalar] = {} if "method" in identity else {"method": "none", "num_speculative_tokens": 0}
+    return {**plain, **identity, **{n: v for n, v in record.applied.items() if n in identity}}
 
 
 def _effect(material: Material, condition: str, knob: str, name: str) -> Plot:
@@ -138,7 +142,7 @@ def _text(value: Scalar) -> str:
 
 
 def _order(value: Scalar) -> tuple[int, float, str]:
-    """The engine's default first, then numbers by size, then words."""
+    """What is not set first, then numbers by size, then words."""
     if value is None:
         return 0, 0.0, ""
     return (1, float(value), "") if isinstance(value, int | float) else (2, math.inf, str(value))

@@ -14,10 +14,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from tuner.report.cards import cards
 from tuner.report.material import Material
 from tuner.report.plots import Plot, Section
 from tuner.report.quantities import gain, interval, number, quantity
-from tuner.report.words import advice, card, headline, origin
+from tuner.report.words import advice, headline, origin
 
 SCRIPTS = ("scales.js", "marks.js", "kinds.js", "hover.js", "page.js")
 
@@ -35,7 +36,7 @@ def page(material: Material, found: Sequence[Section]) -> str:
         data=Markup(_data(found)),  # noqa: S704 - no `<`, `>` or `&` is left in it
         study=material.config.study,
         headline=headline(material),
-        cards=[card(material, answer) for answer in material.answers],
+        cards=cards(material),
         explanation=material.explanation,
         advice=advice(material),
         sections=found,

@@ -111,7 +111,7 @@ function drawHeat(svg, plot, shown, width) {
         class: value >= 1 ? "better" : "worse", "fill-opacity": strength });
       addText(svg, { x: middle, y: top + 36, "text-anchor": "middle", class: "cell" }, `${value.toFixed(2)}x`);
       const interval = isNumber(low) ? `${low.toFixed(2)} to ${high.toFixed(2)}` : "";
-      addText(svg, { x: middle, y: top + 54, "text-anchor": "middle", class: "tick" }, interval, cell.w - 12);
+      addText(svg, { x: middle, y: top + 54, "text-anchor": "middle" }, interval, cell.w - 12);
       addText(svg, { x: middle, y: top + 74, "text-anchor": "middle" }, rows[row], cell.w - 12);
       spots.push({ series: number, x: left, y: top, w: cell.w, h: cell.h, head: `${columns[column]}, ${rows[row]}`,
         lines: [`gain over neither: ${value.toFixed(2)}x`, interval && `interval ${interval}`, note].filter(Boolean) });

@@ -37,7 +37,9 @@ function addLegend(pane) {
     if (one.style && one.style !== "points") {
       add(sample, "path", { d: "M0,6H22", class: "path", "stroke-dasharray": dashes });
     }
-    if (plot.kind === "timeline") add(sample, "rect", { x: 1, y: 2, width: 20, height: 8, class: "work" });
+    const unmeasured = plot.kind === "xy" && one.points.every((point) => !isNumber(point[1]));
+    if (unmeasured) add(sample, "path", { d: CROSS(11, 6, 4), class: "whisker" });
+    else if (plot.kind === "timeline") add(sample, "rect", { x: 1, y: 2, width: 20, height: 8, class: "work" });
     else if (!one.style || one.style === "points" || one.style === "both") {
       add(sample, "path", { d: SHAPES[number % SHAPES.length](11, 6, 4), class: "spot" });
     }

@@ -68,7 +68,7 @@ class TableFlow(Flow):
         dies: Callable[[Mapping[str, Scalar]], bool] = lambda _: False,
         watch: Callable[[TrialRecord], None] = lambda _: None,
         baseline: ServeConfig | None = None,
-        trials: int = 24,
+        trials: int = 40,
         may_stop: bool = True,
         rounds: int = 3,
         finalists: int = 2,

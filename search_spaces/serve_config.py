@@ -65,7 +65,11 @@ class ServeConfig(BaseModel):
                 document[f"no-{flag}"] = True
             else:
                 document[flag] = value
-        return yaml.safe_dump(document, sort_keys=False, default_flow_style=False, allow_unicode=True)
+        text = yaml.safe_dump(document, sort_keys=False, default_flow_style=False, allow_unicode=True)
+        if set(text).isdisjoint("\x85\u2028\u2029"):
+            return text
+        # PyYAML writes these line ends as they are, and a reader folds them into spaces.
+        return yaml.safe_dump(document, sort_keys=False, default_flow_style=False)
 
     def label(self) -> str:
         """A short human name, e.g. `dflash K=7, kv_block_size=32`."""

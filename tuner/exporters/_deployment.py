@@ -21,6 +21,7 @@ CPU_IMAGE = "public.ecr.aws/q9t5s3a7/vllm-cpu-release-repo"
 HUB_CACHE = "/root/.cache/huggingface"
 SHARED_MEMORY = "8Gi"
 """For NCCL and the engine's processes; vLLM's documentation asks for --ipc=host or a larger /dev/shm."""
+_LINE_ENDS = "\x85\u2028\u2029"
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 
 
@@ -96,7 +97,11 @@ def commented_yaml(recommendation: Recommendation, provenance: Provenance, *docu
 
 def dump(*documents: Any) -> str:
     """YAML in the order given, without references between parts."""
-    return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=10_000)
+    text = yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=10_000)
+    if set(text).isdisjoint(_LINE_ENDS):
+        return text
+    # PyYAML writes these as they are into plain and quoted strings, where a reader folds them into spaces.
+    return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, allow_unicode=False, width=10_000)
 
 
 class _Plain(yaml.SafeDumper):

@@ -1,10 +1,10 @@
 """Evidence on the real CPU engine: block drop on and off, acceptance over temperature, load curve with its crossover.
 
-    .venv/bin/python bench/evidence/interaction.py cached        # cached tokens of one prompt, KV block 32; 3 launches
-    .venv/bin/python bench/evidence/interaction.py interaction   # a long shared prompt, speculation x prefix cache; 5
-    .venv/bin/python bench/evidence/interaction.py temperature   # acceptance at temperatures 0 to 1.2; 2
-    .venv/bin/python bench/evidence/interaction.py load          # concurrency 1 to 32, K of 0, 3, 7, 15; 4
-    .venv/bin/python bench/evidence/interaction.py report        # writes docs/evidence/interaction.md
+    .venv/bin/python -m bench.evidence.interaction cached        # cached tokens of one prompt, KV block 32; 3 launches
+    .venv/bin/python -m bench.evidence.interaction interaction   # a long shared prompt, speculation x prefix cache; 5
+    .venv/bin/python -m bench.evidence.interaction temperature   # acceptance at temperatures 0 to 1.2; 2
+    .venv/bin/python -m bench.evidence.interaction load          # concurrency 1 to 32, K of 0, 3, 7, 15; 4
+    .venv/bin/python -m bench.evidence.interaction report        # writes docs/evidence/interaction.md
 
 Each step keeps its trials in --out and launches only what is missing, so it can be stopped; `--launches N` limits it.
 The studies are ordinary ones: `tune explain NAME --out OUT` says what the report says.
@@ -40,6 +40,7 @@ SAMPLE = ROOT / "workloads/samples/api_traffic.jsonl"
 DROP_OFF = "disable_eagle_block_drop"
 PROMPT_TOKENS = (128, 129, 200, 257)
 MORE_TOKENS = 40
+ENGINE_ARGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "4096", "--enable-prompt-tokens-details")
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,7 @@ def _config(name: str, step: Step, out: Path) -> TuneConfig:
         model=str(ROOT / "demo/models/target"),
         draft=str(ROOT / "demo/models/draft"),
         engine_argv=engine_argv(python=str(ROOT / ".engine/bin/python"), command=None),
-        engine_args=tuple(
-            "--dtype float32 --enforce-eager --max-model-len 4096 --enable-prompt-tokens-details".split()
-        ),
+        engine_args=ENGINE_ARGS,
         engine_env={"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
         space="dflash",
         load=step.load,

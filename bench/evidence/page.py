@@ -10,8 +10,8 @@ from tuner.store import Store
 HEAD = """# Block drop, temperature and load on a real engine
 
 Made by `.venv/bin/python -m bench.evidence.interaction report` from the measurements of its other steps (`cached`,
-`interaction`, `temperature`, `load`); do not edit. vLLM {version} on {cpu}, the demo pair, float32, eager, one launch per
-configuration. Intervals are over blocks of one launch; they say nothing about how launches differ.
+`interaction`, `temperature`, `load`); do not edit. vLLM {version} on {cpu}, the demo pair, float32, eager, one
+launch per configuration. Intervals are over blocks of one launch; they say nothing about how launches differ.
 """
 
 
@@ -58,7 +58,8 @@ def _interaction(e: Explanation) -> list[str]:
         "| configuration | tok/s | gain over neither | hit rate | acceptance length |",
         "|---|---|---|---|---|",
         *(
-            f"| {label} | {c.value:.1f} | {_figure(c.gain)} | {_or_dash(c.hit_rate)} | {_or_dash(c.acceptance_length)} |"
+            f"| {label} | {c.value:.1f} | {_figure(c.gain)} | {_or_dash(c.hit_rate)} | "
+            f"{_or_dash(c.acceptance_length)} |"
             for label, c in corners.items()
         ),
         "",
@@ -128,11 +129,8 @@ def _load(e: Explanation) -> list[str]:
     for model in e.speed:
         draft, verify = model.draft_s, model.verify_s_per_token
         if draft is not None and verify is not None:
-            lines += [
-                f"Speed model: draft pass {draft * 1000:.2f} ms, verification {verify * 1e6:.0f} us per added token, root "
-                f"mean square error {model.error or 0:.1%}.",
-                "",
-            ]
+            cost = f"draft pass {draft * 1000:.2f} ms, verification {verify * 1e6:.0f} us per added token"
+            lines += [f"Speed model: {cost}, root mean square error {model.error or 0:.1%}.", ""]
     return [*lines, *_findings(e)]
 
 

@@ -95,7 +95,8 @@ def _codes(settings: Sequence[Mapping[str, object]]) -> dict[str, NDArray[np.int
     for name in names:
         values = [_shown(one.get(name)) for one in settings]
         kinds = list(dict.fromkeys(values))
-        if len(kinds) > 1:
+        # Of a knob that is dead in some trials only its living values say what it does.
+        if len([kind for kind in kinds if kind != "-"]) > 1:
             codes[name.replace(" ", "_") if name == DROP_DISABLED else name] = np.array(
                 [kinds.index(v) for v in values]
             )

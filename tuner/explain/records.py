@@ -107,11 +107,13 @@ class SpeedPoint(Strict):
     trial: int = Field(description="trial")
     k: int = Field(description="draft tokens per step")
     batch: float = Field(description="requests that ran at once, mean")
-    target_step_s: float = Field(description="step without speculation at this load: mean TPOT")
-    step_s: float = Field(description="step with speculation: mean TPOT times acceptance length")
+    target_step_s: float = Field(description="step without speculation at this load")
+    step_s: float = Field(description="step with speculation")
     draft_s: float | None = Field(description="of it, the draft pass; None where it cannot be told from verification")
     verify_s: float | None = Field(description="of it, what verifying K more tokens per request costs")
-    acceptance_length: float = Field(description="tokens per step")
+    acceptance_length: float = Field(
+        description="tokens that a request got per step; less than was accepted, because an answer's end cuts a draft"
+    )
     cost_ratio: float = Field(
         description="c: draft pass / target step; all that is added where it cannot be told apart"
     )

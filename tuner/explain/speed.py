@@ -1,7 +1,7 @@
 """The speed model: what a step costs with and without speculation, and the speedup that follows.
 
-Measured are mean TPOT and acceptance length (AL). A request gets AL tokens per step, so a step takes TPOT x AL. With B
-requests running and K draft tokens each:
+A step's time is the time from first to last token of all requests over the steps that they took: the drafts that the
+engine counted, or without speculation the tokens. With B requests running, K draft tokens each, and AL tokens a step:
 
     T(B, K) = T_target(B) + draft + verify x B x K          (least squares of the relative error, neither below 0)
     speedup = AL x T_target(B) / T(B, K)
@@ -21,7 +21,7 @@ from tuner.explain.observed import Arm, without_speculation
 from tuner.explain.records import BestLength, Figure, SpeedModel, SpeedPoint
 
 ASSUMPTIONS = (
-    "step time is mean TPOT x acceptance length: prefills of other requests between two tokens count as step time",
+    "prefills of other requests between two tokens count as step time",
     "T(B, K) = T_target(B) + draft + verify x B x K: verification is linear in the added tokens",
     "E / (1 + c): one draft pass per step and free verification (true for a block drafter while memory-bound)",
     "Leviathan: K draft passes per step, free verification, the same acceptance at every position",
@@ -36,6 +36,7 @@ class _Pair:
     plain: Arm
     step_s: float
     target_s: float
+    length: float
 
     @property
     def added_tokens(self) -> float:
@@ -107,13 +108,23 @@ def _grouped(arms: Sequence[Arm]) -> Iterable[list[_Pair]]:
             if arm.method and "num_speculative_tokens_per_batch_size" not in (arm.speculative)
             else None
         )
-        tpot_s, target_s = arm.metrics.get("tpot_mean_s"), plain.metrics.get("tpot_mean_s") if plain else None
-        length = arm.metrics.get("acceptance_length")
-        if plain is None or not tpot_s or not target_s or not length:
+        own, target = _steps(arm), _steps(plain) if plain else None
+        if plain is None or own is None or target is None:
             continue
-        pair = _Pair(arm=arm, plain=plain, step_s=tpot_s * length, target_s=target_s)
+        pair = _Pair(arm=arm, plain=plain, step_s=own[0], target_s=target[0], length=own[1])
         groups.setdefault((arm.profile, arm.temperature, arm.method or ""), []).append(pair)
     return groups.values()
+
+
+def _steps(arm: Arm) -> tuple[float, float] | None:
+    """Seconds of a step, and tokens per step and request; the end of an answer cuts its last draft."""
+    found = [arm.metrics.get(n) for n in ("requests", "e2e_mean_s", "ttft_mean_s", "completion_tokens")]
+    requests, e2e_s, ttft_s, tokens = (value or 0.0 for value in found)
+    after_first = tokens - requests
+    steps = arm.metrics.get("drafts", 0.0) if arm.method else after_first
+    if steps <= 0 or after_first <= 0 or e2e_s <= ttft_s:
+        return None
+    return requests * (e2e_s - ttft_s) / steps, after_first / steps
 
 
 def _fitted(pairs: Sequence[_Pair]) -> _Fit:
@@ -131,7 +142,7 @@ def _fitted(pairs: Sequence[_Pair]) -> _Fit:
 
 
 def _point(pair: _Pair, fit: _Fit, confidence: float) -> SpeedPoint:
-    arm, length = pair.arm, pair.arm.metrics["acceptance_length"]
+    arm, length = pair.arm, pair.length
     step_s = fit.step_s(pair.target_s, pair.added_tokens) or pair.step_s
     added_s = fit.draft_s if fit.draft_s is not None else max(0.0, pair.step_s - pair.target_s)
     cost = added_s / pair.target_s

@@ -172,6 +172,7 @@ def _counted(setup: EngineSetup, result: OfflineResult, load: int) -> dict[str, 
     e2e_s = sum(end_s - s.queued_s for s, end_s in zip(result.sequences, result.end_s, strict=True))
     found = {
         "output_tok_s": result.output_tok_s,
+        "completion_tokens": float(result.output_tokens),
         "prompt_tokens": float(sum(len(s.prompt) for s in result.sequences)),
         "in_flight_mean": float(load),
         "running_mean": load * (1 - waited_s / e2e_s),

@@ -67,7 +67,7 @@ def test_each_conversation_is_there_once_with_its_history_and_tools_and_none_of_
     training, held_out = profile.split(store.config().held_out, store.config().seed)
     assert written.rows == len(rows)
     assert sorted(row["metadata"]["session"] for row in rows) == sorted(
-        turns[0].session for turns in training.sessions()
+        str(turns[0].session) for turns in training.sessions()
     )
     assert not {row["id"] for row in rows} & {request.id for request in held_out.requests}
     for row in rows:

@@ -35,7 +35,7 @@ def test_it_ends_well_and_leaves_no_engine(finished: FinishedStudy) -> None:
 def test_baseline_and_recipe_come_first_then_the_search_then_interleaved_confirmation(finished: FinishedStudy) -> None:
     records = finished.store().records()
     steps = [r.plan.step for r in records]
-    assert steps[:4] == ["baseline", "recipe", "search/0", "search/1"]
+    assert steps[:4] == ["baseline", "recipe", "seed/gap/0", "seed/gap/1"]
     assert [r.plan.number for r in records] == list(range(len(records)))
     assert records[0].plan.serve_config.label() == "no speculation"
     assert records[1].plan.serve_config.label() == "dflash K=15"

@@ -109,7 +109,7 @@ def test_killed_in_a_launch_a_measurement_between_trials_and_in_the_confirmation
     assert [r.plan.number for r in records] == list(range(len(records)))
     assert len({r.plan.step for r in records}) == len(records)
     assert {(r.plan.number, c): m for r in records for c, m in r.measurements.items()} == after
-    assert [r.plan.step for r in records][:3] == ["baseline", "recipe", "search/0"]
+    assert [r.plan.step for r in records][:3] == ["baseline", "recipe", "seed/gap/0"]
     assert {r.plan.phase for r in records[3:]} == {"confirm"}
     assert {a.condition for a in Store.open(out, "s").recommendations()} == {"code", "chat-v2"}
     _assert_same_plans(records[:3], run_undisturbed(desk, tmp_path))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         ReadinessTimeout,
         RunnerError,
     )
-    from runners.failures import classify_failure
+    from runners.failures import classify_failure, read_log, tail_of
     from runners.local import LocalEngine, LocalRunner
     from runners.page_cache import warm_page_cache
     from runners.processes import EngineProcess, find_engines, reap_engines
@@ -55,8 +55,10 @@ _MODULE_OF = {
     "StopReport": "runners.supervised",
     "classify_failure": "runners.failures",
     "find_engines": "runners.processes",
+    "read_log": "runners.failures",
     "reap_containers": "runners.container",
     "reap_engines": "runners.processes",
+    "tail_of": "runners.failures",
     "warm_page_cache": "runners.page_cache",
 }
 
@@ -83,8 +85,10 @@ __all__ = [
     "StopReport",
     "classify_failure",
     "find_engines",
+    "read_log",
     "reap_containers",
     "reap_engines",
+    "tail_of",
     "warm_page_cache",
 ]
 

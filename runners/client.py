@@ -7,6 +7,7 @@ make a good engine look broken. Replaying traffic is somebody else's job, with i
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,11 +17,15 @@ import aiohttp
 
 from runners.errors import EngineUnreachable, LaunchFailure, MetricsError
 from runners.prometheus import Scrape
+from runners.redaction import REDACTED
 
 _TIMEOUT_S = 10.0
 _HEALTH_TIMEOUT_S = 2.0
 _RESET_TRIES = 20
 _RESET_PAUSE_S = 0.05
+# /server_info lists every package of the machine, /metrics of 64 engines is some 3 MB.
+_MOST_BYTES = 16 * 1024 * 1024
+_QUOTED_CHARACTERS = 300
 _PROOF_PROMPT = "The capital of France is"
 _PROOF_TOKENS = 4
 
@@ -38,6 +43,9 @@ class EngineClient:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(force_close=True),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
+            # What is read is counted as it comes, so nobody may unpack more out of it first.
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
             # A proxy from the environment must not stand between the tuner and an engine on loopback.
             trust_env=False,
         )
@@ -50,7 +58,7 @@ class EngineClient:
         """/health answers 200; False also when nothing listens yet."""
         timeout = aiohttp.ClientTimeout(total=_HEALTH_TIMEOUT_S)
         try:
-            async with self._session.get(f"{self.base_url}/health", timeout=timeout) as response:
+            async with self._session.get(f"{self.base_url}/health", timeout=timeout, allow_redirects=False) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
@@ -62,7 +70,7 @@ class EngineClient:
             LaunchFailure: The server has no /version: it is not vLLM.
         """
         async with self._request("GET", "/version") as response:
-            body = await _json_object(response)
+            body = _json_object(await self._text(response))
         if not isinstance(body.get("version"), str):
             message = f"the server at {self.base_url} has no /version, so it is not vLLM; check the engine command"
             raise LaunchFailure("foreign_server", message)
@@ -84,8 +92,8 @@ class EngineClient:
         """
         body = {"model": self.model, "prompt": prompt, "max_tokens": tokens, "temperature": 0.0}
         async with self._request("POST", "/v1/completions", json=body, timeout_s=timeout_s) as response:
-            text = await response.text()
-            answer = await _json_object(response)
+            text = await self._text(response)
+        answer = _json_object(text)
         usage = answer.get("usage")
         if response.status != 200 or not isinstance(usage, dict) or not usage.get("completion_tokens"):
             message = (
@@ -101,7 +109,7 @@ class EngineClient:
         """
         params = {"config_format": "json"}
         async with self._request("GET", "/server_info", params=params, timeout_s=timeout_s) as response:
-            return await _json_object(response) if response.status == 200 else {}
+            return _json_object(await self._text(response)) if response.status == 200 else {}
 
     async def scrape(self) -> Scrape:
         """/metrics, parsed.
@@ -111,7 +119,7 @@ class EngineClient:
         """
         async with self._request("GET", "/metrics") as response:
             at_s = time.perf_counter()
-            text = await response.text()
+            text = await self._text(response)
         if response.status != 200:
             raise MetricsError(f"{self.base_url}/metrics got HTTP {response.status}; start the engine with metrics")
         return Scrape.parse(text, at_s=at_s)
@@ -121,7 +129,7 @@ class EngineClient:
         async with self._request("GET", "/metrics", timeout_s=timeout_s) as response:
             if response.status != 200:
                 raise EngineUnreachable(f"{self.base_url}/metrics got HTTP {response.status}")
-            return await response.read()
+            return await _body(response)
 
     async def models(self) -> tuple[str, ...]:
         """Names that the server answers to.
@@ -130,7 +138,7 @@ class EngineClient:
             LaunchFailure: It refuses the key, or does not list models.
         """
         async with self._request("GET", "/v1/models") as response:
-            body = await _json_object(response)
+            body = _json_object(await self._text(response))
             if response.status == 401:
                 message = f"the server at {self.base_url} refuses the API key; name the right one"
                 raise LaunchFailure("foreign_server", message)
@@ -152,9 +160,14 @@ class EngineClient:
             async with self._request("POST", "/reset_prefix_cache") as response:
                 if response.status != 200:
                     return False
-                if (await _json_object(response)).get("success") is True:
+                if _json_object(await self._text(response)).get("success") is True:
                     return True
         return False
+
+    async def _text(self, response: aiohttp.ClientResponse) -> str:
+        """The body without our own key, should a server quote the request: messages are made of it."""
+        text = (await _body(response)).decode(errors="replace")
+        return text.replace(self.api_key, REDACTED) if self.api_key else text
 
     @asynccontextmanager
     async def _request(
@@ -164,18 +177,46 @@ class EngineClient:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         url = self.base_url + path
         try:
-            async with self._session.request(method, url, headers=headers, timeout=timeout, **options) as response:
+            async with self._session.request(
+                # An engine does not redirect; whoever does would have us measure, and give our key to, somebody else.
+                method,
+                url,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                **options,
+            ) as response:
                 yield response
         except TimeoutError as error:
             raise EngineUnreachable(f"the engine did not answer {method} {path} within {timeout_s:g} s") from error
         except aiohttp.ClientError as error:
-            raise EngineUnreachable(f"{method} {path} to the engine failed: {error!r}") from error
+            # Not its repr: that of some has the request's headers, and so the key.
+            said = f"{type(error).__name__}: {error}"[:_QUOTED_CHARACTERS]
+            raise EngineUnreachable(f"{method} {path} to the engine failed: {said}") from None
 
 
-async def _json_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
-    """The body as a JSON object; empty when it is anything else."""
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body, if it is not too long to be an engine's.
+
+    Raises:
+        EngineUnreachable: It is.
+    """
+    pieces, size_bytes = [], 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size_bytes += len(piece)
+        if size_bytes > _MOST_BYTES:
+            raise EngineUnreachable(
+                f"{response.method} {response.url.path} to the engine brought more than {_MOST_BYTES >> 20} MiB; "
+                "see what answers there"
+            )
+    return b"".join(pieces)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    """The text as a JSON object; empty when it is anything else."""
     try:
-        body = await response.json(content_type=None)
-    except ValueError:
+        body = json.loads(text)
+    except (ValueError, RecursionError):  # the latter for brackets nested by the thousand
         return {}
     return body if isinstance(body, dict) else {}

@@ -11,10 +11,13 @@ from pathlib import Path
 
 from runners.container_rules import CONTAINER_RULES
 from runners.failure_rules import FAILURE_RULES, GPU_OOM, GPU_OOM_FAILURES, Failure
+from runners.redaction import redact
 
 # Enough for the first traceback of every process; a GPU engine's start writes some 50 KB.
 _LOG_BYTES = 512 * 1024
 _QUOTED_CHARACTERS = 300
+# No message is longer; a program that writes megabytes without a line's end must not keep the rules busy for hours.
+_LINE_CHARACTERS = 4000
 
 
 # "(EngineCore pid=8265) ERROR 11-29 18:32:33 [core.py:1510] " before each line that vLLM logs.
@@ -49,7 +52,7 @@ def read_log(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(0, 2)
         file.seek(max(0, file.tell() - _LOG_BYTES))
-        return file.read().decode(errors="replace")
+        return redact(file.read().decode(errors="replace"))
 
 
 def tail_of(log: str, lines: int = 50) -> str:
@@ -64,7 +67,7 @@ def _complaints(log: str) -> str:
     """
     kept: list[str] = []
     in_frame = False
-    for line in log.splitlines():
+    for line in (line[:_LINE_CHARACTERS] for line in log.splitlines()):
         prefix = _PREFIX.match(line)
         if prefix is not None and prefix["level"] in _HARMLESS:
             continue

@@ -30,6 +30,7 @@ from runners.processes import (
     reap_engines,
 )
 from runners.readiness import Readiness, prove_ready, until_overdue
+from runners.redaction import redact_file, secrets_of
 from runners.spec import LaunchSpec
 from runners.supervised import StopReport, SupervisedProcess
 
@@ -186,7 +187,7 @@ def _result(proof: asyncio.Task[Readiness], log_path: Path) -> Readiness:
 
 
 async def stop(process: SupervisedProcess, spec: LaunchSpec, launch_id: str) -> StopReport:
-    """End the launch even when this task is cancelled meanwhile, and verify that it is gone."""
+    """End the launch even when this task is cancelled meanwhile, verify that it is gone, and clear its log."""
     stopping = asyncio.create_task(process.stop())
     try:
         report = await asyncio.shield(stopping)
@@ -194,6 +195,8 @@ async def stop(process: SupervisedProcess, spec: LaunchSpec, launch_id: str) -> 
         process.hurry()
         await stopping
         raise
+    finally:
+        redact_file(spec.workdir / LOG_NAME, secrets_of({**os.environ, **spec.env}))
     if left := find_engines(spec.study, launch=launch_id):
         # The supervisor was killed, or something changed its parent and its environment.
         await asyncio.to_thread(reap_engines, spec.study, launch=launch_id, grace_s=1.0)

@@ -45,6 +45,9 @@ _STEPS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("graphs", "capturing graphs", re.compile(r"Capturing CUDA graph|Graph capturing")),
     ("first_token", "starting server", re.compile(r"init engine .* took|Starting vLLM server")),
 )
+# Looked at ten times a second.
+_READ_BYTES = 1024 * 1024
+_LINE_CHARACTERS = 1000
 _PERCENT = re.compile(r"(?:Loading safetensors|Capturing CUDA graph).*?(?P<percent>\d{1,3})%")
 
 
@@ -78,11 +81,13 @@ class LogFollower:
         """Look at the complete lines written since the last call."""
         with self._path.open("rb") as log:
             log.seek(self._offset)
-            new = log.read()
+            new = log.read(_READ_BYTES)
         # A progress bar ends its states with a carriage return.
         complete = new[: max(new.rfind(b"\n"), new.rfind(b"\r")) + 1]
+        if not complete and len(new) == _READ_BYTES:
+            complete = new  # no line of an engine is that long: what it tells nobody can read
         self._offset += len(complete)
-        for line in complete.decode(errors="replace").splitlines():
+        for line in (line[:_LINE_CHARACTERS] for line in complete.decode(errors="replace").splitlines()):
             for phase, step, pattern in _STEPS:
                 if pattern.search(line):
                     self.enter(phase, step)

@@ -12,6 +12,8 @@ began and ended.
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
 _KV_USAGE = "vllm:kv_cache_usage_perc"
 _CACHE_CONFIG = "vllm:cache_config_info"
+_POSITION = re.compile(r"[0-9]{1,3}")
 # Present from the first scrape on in every release, with and without speculation.
 _ALWAYS_THERE = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", _RUNNING)
 
@@ -147,6 +150,7 @@ class Scrape:
                 f"/metrics does not contain {missing[0]}; the engine must be vLLM, started without --disable-log-stats"
             )
         totals = {name: sum(sample.value for sample in group) for name, group in samples.items()}
+        _check_finite(totals)
         return cls(
             at_s=at_s,
             counters={field: totals.get(name, 0.0) for field, name in _COUNTERS.items()},
@@ -206,16 +210,28 @@ def _vllm_samples(text: str) -> Iterator[Sample]:
         for family in text_string_to_metric_families(text):
             if family.name.startswith("vllm:"):
                 yield from family.samples
-    except ValueError as error:
+    except (ValueError, LookupError, TypeError) as error:  # the parser says ValueError for some faults only
         first_line = text.strip().partition("\n")[0][:80]
         raise MetricsError(f"/metrics is not in the Prometheus text format ({first_line!r}): {error}") from error
+
+
+def _check_finite(totals: Mapping[str, float]) -> None:
+    """Figures that are no numbers would make every comparison with them false."""
+    for name in (*_COUNTERS.values(), _PER_POSITION, _RUNNING, _WAITING, _KV_USAGE):
+        if not math.isfinite(totals.get(name, 0.0)):
+            raise MetricsError(f"/metrics says that {name} is {totals[name]}; see what answers there")
 
 
 def _by_position(samples: list[Sample]) -> tuple[float, ...]:
     """Totals by draft position; vLLM counts positions from 0."""
     totals: dict[int, float] = defaultdict(float)
     for sample in samples:
-        totals[int(sample.labels["position"])] += sample.value
+        label = sample.labels.get("position", "")
+        if not _POSITION.fullmatch(label):
+            raise MetricsError(
+                f"/metrics has {_PER_POSITION} at position {label[:20]!r}, which no draft has; see what answers there"
+            )
+        totals[int(label)] += sample.value
     return tuple(totals[position] for position in range(max(totals, default=-1) + 1))
 
 

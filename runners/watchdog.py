@@ -21,7 +21,7 @@ _LONGEST_PAUSE_S = 15.0
 # Tokens alone would not do: a long prompt takes many steps before its first token.
 _PROGRESS = re.compile(
     rb"^vllm:(?P<name>generation_tokens_total|iteration_tokens_total_count|request_success_total|"
-    rb"num_requests_running|num_requests_waiting)(?:\{[^}]*\})? (?P<value>[0-9.eE+]+)",
+    rb"num_requests_running|num_requests_waiting)(?:\{[^}]*\})? (?P<value>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)",
     re.MULTILINE,
 )
 

@@ -25,8 +25,10 @@ class Narrator:
         )
 
     def line(self, text: str = "") -> None:
-        """One line, any markup in it shown as it is."""
-        self.console.print(escape(text))
+        """One line, any markup in it shown as it is, and nothing that a terminal would take for an order."""
+        self.console.print(
+            escape("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text))
+        )
 
     def phase(self, text: str | None) -> None:
         """What an engine's start is busy with, on a terminal only; None ends it: nothing draws while measuring."""

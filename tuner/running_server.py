@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from runners.prometheus import Scrape
 
 TIMEOUT_S = 10.0
+MOST_BYTES = 16 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
 IDLE_WAIT_S = 5.0
 IDLE_PAUSE_S = 0.05
 
@@ -39,7 +41,7 @@ class RunningServer:
         status, text = self._get("/v1/models")
         try:
             names = [entry["id"] for entry in json.loads(text)["data"]] if status == 200 else []
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             names = []
         if len(names) == 1:
             return str(names[0])
@@ -64,6 +66,19 @@ class RunningServer:
                 return None if after is None else after.since(before)
             time.sleep(IDLE_PAUSE_S)
 
+    def _read(self, response: http.client.HTTPResponse) -> str:
+        """The body without our own key; not for ever, and not more than a vLLM would have to say."""
+        pieces, left_bytes, give_up_s = [], MOST_BYTES, time.monotonic() + TIMEOUT_S
+        while piece := response.read1(min(left_bytes, PIECE_BYTES)):
+            pieces.append(piece)
+            left_bytes -= len(piece)
+            if not left_bytes:
+                raise http.client.HTTPException(f"it sent more than {MOST_BYTES >> 20} MiB")
+            if time.monotonic() > give_up_s:
+                raise http.client.HTTPException(f"it was not done after {TIMEOUT_S:g} s")
+        text = b"".join(pieces).decode("utf-8", "replace")
+        return text.replace(self.api_key, "[redacted]") if self.api_key else text
+
     def _get(self, path: str) -> tuple[int, str]:
         url = urlsplit(self.base_url)
         make = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
@@ -72,7 +87,7 @@ class RunningServer:
         try:
             connection.request("GET", url.path.rstrip("/") + path, headers=headers)
             response = connection.getresponse()
-            return response.status, response.read().decode("utf-8", "replace")
+            return response.status, self._read(response)
         except (OSError, http.client.HTTPException) as error:
             raise NoEngineError(
                 f"{self.base_url} does not answer ({type(error).__name__}: {error}); is the server running, and is "

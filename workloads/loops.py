@@ -10,7 +10,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workloads.client import Client, Clock, Wire
 from workloads.outcome import RequestOutcome
@@ -158,10 +158,18 @@ async def drive(share: Share, start: Callable[[], Awaitable[float]], next_sessio
         gc.unfreeze()
     turns = {turn.index: turn for session in share.sessions for turn in session}
     outcomes = {
-        index: read_outcome(log, turns[index].request_id, turns[index].block) for index, log in run.logs.items()
+        index: _without_key(read_outcome(log, turns[index].request_id, turns[index].block), share.target.api_key)
+        for index, log in run.logs.items()
     }
     lag_s = {index: log.lag_s for index, log in run.logs.items() if log.lag_s is not None}
     return ShareResult(outcomes, lag_s, loop_lag_s, run.clock.started_s, duration_s, cpu_s)
+
+
+def _without_key(outcome: RequestOutcome, api_key: str) -> RequestOutcome:
+    """A server may quote the request's own headers in its refusal."""
+    if not api_key or outcome.error_detail is None or api_key not in outcome.error_detail:
+        return outcome
+    return replace(outcome, error_detail=outcome.error_detail.replace(api_key, "[redacted]"))
 
 
 async def _until_deadline(run: _Run, sending: Coroutine[None, None, None]) -> "array[float]":

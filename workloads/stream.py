@@ -10,12 +10,13 @@ from typing import Any
 
 import orjson
 
-from workloads.framing import CHUNK_SIZES, ChunkedDecoder, FramingError
+from workloads.framing import ChunkedDecoder, FramingError
 from workloads.outcome import MAX_DETAIL_CHARS, RequestError, RequestOutcome
+from workloads.plain_events import MAX_COUNT, plain_counts
 from workloads.sse import EventTooLargeError, SseParser
 
-MAX_COUNT = 2**53
-"""A count of tokens beyond this is none."""
+MAX_TEXT_CHARS = 16 * 1024 * 1024
+"""Longest text of an answer: a million tokens are about a fourth of it."""
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class _Reading:
     chunk_s: "array[float]" = field(default_factory=lambda: array("d"))
     chunk_tokens: "array[int]" = field(default_factory=lambda: array("l"))
     tokens_of_choice: dict[int, int] = field(default_factory=dict)
+    text_chars: int = 0
     tokens: int = 0
     counted: bool = False
     prompt_tokens: int | None = None
@@ -88,55 +90,46 @@ class _Reading:
 
     def take_reads(self, times_s: "array[float]", reads: list[bytes]) -> None:
         """Account for reads of the socket: nearly all of them the quick way, the others as they come."""
-        position, total = 0, len(reads)
+        position, start, total = 0, 0, len(reads)
         while position < total and not self.finished:
-            if self.decoder is not None and self.texts is None and self.decoder.is_between and self.parser.is_between:
-                position = self._take_plain(times_s, reads, position)
+            if self._may_be_plain():
+                position, start = self._take_plain(times_s, reads, position)
             if position < total:
-                self.take_read(times_s[position], reads[position])
-                position += 1
+                self.take_read(times_s[position], reads[position][start:])
+                position, start = position + 1, 0
 
-    def _take_plain(self, times_s: "array[float]", reads: list[bytes], position: int) -> int:
-        """Take reads that are one chunk with one event with the running count of one choice, up to one that is not.
+    def _may_be_plain(self) -> bool:
+        """Whether the quick way may be tried: nothing is pending that plain events would add to or go beside."""
+        return (
+            self.texts is None
+            and self.counted
+            and self.prompt_tokens is not None
+            and self.decoder is not None
+            and self.decoder.is_between
+            and self.parser.is_between
+        )
+
+    def _take_plain(self, times_s: "array[float]", reads: list[bytes], position: int) -> tuple[int, int]:
+        """Take plain events up to something else; returns its read's position and its place in the read.
 
         These are nearly all that vLLM sends, so this loop is what reading costs; it does for them what `take_read`
-        does, in half the time. Returns the position of the read that it leaves alone.
+        does.
         """
-        sizes, loads, tokens = CHUNK_SIZES, orjson.loads, self.tokens_of_choice.get(0, 0)
+        tokens, start = self.tokens_of_choice.get(0, 0), 0
         while position < len(reads):
-            read = reads[position]
-            end = read.find(b"\r\n", 0, 5)
-            if (
-                sizes.get(read[:end]) != len(read) - end - 4
-                or read[end + 2 : end + 8] != b"data: "
-                or not read.endswith(b"}\n\n\r\n")
-                or read.count(b"\n") != 4
-                or read.count(b"\r") != 2
-            ):
+            counts: list[int] = []
+            start = plain_counts(reads[position], counts)
+            for now in counts:
+                if now > tokens:
+                    self.tokens += now - tokens
+                    tokens = now
+                    self.chunk_s.append(times_s[position])
+                    self.chunk_tokens.append(self.tokens)
+            if start < len(reads[position]):
                 break
-            try:
-                event = loads(read[end + 8 : -4])
-                (choice,), now = event["choices"], event["usage"]["completion_tokens"]
-                is_plain = choice["finish_reason"] is None and choice["index"] == 0 and "error" not in event
-                more = now - tokens
-            except (ValueError, KeyError, TypeError):
-                break
-            if (
-                not is_plain
-                or type(now) is not int
-                or now > MAX_COUNT
-                or not self.counted
-                or self.prompt_tokens is None
-            ):
-                break
-            if more > 0:
-                tokens = now
-                self.tokens += more
-                self.chunk_s.append(times_s[position])
-                self.chunk_tokens.append(self.tokens)
             position += 1
         self.tokens_of_choice[0] = tokens
-        return position
+        return position, start
 
     def take_read(self, arrived_s: float, read: bytes) -> None:
         """Account for what one read of the socket brought; nothing after the end of the stream or an error counts."""
@@ -182,6 +175,15 @@ class _Reading:
         except (AttributeError, TypeError):  # a server's JSON may have any shape; this one is not OpenAI's
             self.fail("stream_broken", "an event is not shaped as in the OpenAI API")
 
+    def take_text(self, index: int, text: str) -> None:
+        """Keep a piece of a choice's text, if there is not too much already."""
+        assert self.texts is not None  # noqa: S101 - only called where text is kept
+        self.text_chars += len(text)
+        if self.text_chars > MAX_TEXT_CHARS:
+            self.fail("stream_broken", f"the answer has more than {MAX_TEXT_CHARS} characters")
+            return
+        self.texts.setdefault(index, []).append(text)
+
     def fail(self, error: RequestError, detail: str) -> None:
         """Note the stream's failure, which ends it."""
         self.error, self.error_detail, self.finished = error, detail, True
@@ -226,7 +228,7 @@ def _take_choices(choices: list[Any], usage: Any, arrived_s: float, reading: _Re
             pieces = _pieces(choice)
             carries = carries or bool(pieces)
             if reading.texts is not None and pieces:
-                reading.texts.setdefault(choice.get("index", 0), []).append("".join(pieces))
+                reading.take_text(choice.get("index", 0), "".join(pieces))
         if choice.get("finish_reason") and choice.get("index", 0) == 0:
             reading.finish_reason = choice["finish_reason"]
     if usage:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runners import read_log, tail_of
 from tuner.plan import Plan
 from tuner.records import Measurement, Provenance, Recommendation, TrialRecord
 from tuner.store import Store, write_atomically
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 LOG_TAIL_LINES = 200
 DRAFT_LENGTH = "num_speculative_tokens"  # 0 without speculation, so that runs can be compared along it
 LOAD_METRICS = ("output_tok_s", "ttft_p50_s", "tpot_p50_s", "e2e_p90_s")
+# Without it MLflow's UI guesses, and may open a view for chat traces instead of the table of runs.
+EXPERIMENT_KIND = "custom_model_development"
 DIGEST_CHARS = 36  # MLflow's column
 
 
@@ -49,6 +52,7 @@ class MlflowTracker:
         name = f"dflash-tuner/{Path(self._plan.config.model).name}"
         found = client.get_experiment_by_name(name)
         experiment = found.experiment_id if found else client.create_experiment(name)
+        client.set_experiment_tag(experiment, "mlflow.experimentKind", EXPERIMENT_KIND)
         tags = {
             "study": self._plan.config.study,
             "workload.digest": self._plan.workload.digest,
@@ -99,8 +103,7 @@ class MlflowTracker:
         client.log_dict(run_id, json.loads(record.model_dump_json()), "trial.json")
         log = self._store.trial_directory(record.plan.number) / "engine.log"
         if log.exists():
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            client.log_text(run_id, "\n".join(lines[-LOG_TAIL_LINES:]) + "\n", "engine-log-tail.txt")
+            client.log_text(run_id, tail_of(read_log(log), LOG_TAIL_LINES) + "\n", "engine-log-tail.txt")
         status = "FINISHED" if record.status == "measured" else "FAILED"
         client.set_terminated(run_id, status, end_time=_ms(record.ended_at))
         self._remember(key, run_id)

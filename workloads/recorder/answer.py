@@ -15,6 +15,7 @@ from workloads.sse import EventTooLargeError, SseParser
 
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
 _DEFLATED = ("gzip", "x-gzip", "deflate")
+_MOST_INFLATED_BYTES = 64 * 2**20  # a compressed answer may be a thousand times its size
 _EITHER_HEADER = 47  # zlib.decompressobj: 15 bits of window, gzip or zlib told from the header
 
 
@@ -46,10 +47,14 @@ def _plain(frame: Frame) -> Iterator[tuple[bytes, float | None]]:
     if encoding in ("", "identity"):
         yield from _pieces(frame)
     elif encoding in _DEFLATED and not frame.facts.gap:
-        inflate = zlib.decompressobj(_EITHER_HEADER)
+        inflate, left_bytes = zlib.decompressobj(_EITHER_HEADER), _MOST_INFLATED_BYTES
         try:
             for data, at_s in _pieces(frame):
-                yield inflate.decompress(data), at_s
+                plain = inflate.decompress(data, left_bytes)
+                left_bytes -= len(plain)
+                yield plain, at_s
+                if left_bytes <= 0:
+                    return
         except zlib.error:
             return
 

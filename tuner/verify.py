@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from runners import reap_engines
-from search_spaces import ServeConfig
+from search_spaces import ServeConfig, check_draft_fits, read_checkpoint
 from tuner import host
 from tuner.baseline import read_baseline
 from tuner.breakdown import Breakdown
@@ -56,7 +56,7 @@ async def verify(
     """Measures both configurations and compares them.
 
     Args:
-        config: workload, engine, load and so on, as for a study; its `draft` is the one that is served.
+        config: workload, engine, load and so on, as for a study; its `draft` is the file's own.
         serve: exported `serve.yaml`.
         against: "baseline" for vLLM's defaults without speculation, or another YAML.
         new_draft: the draft to compare with the file's own, which is the reference then.
@@ -68,6 +68,8 @@ async def verify(
         InvalidMeasurementsError: fewer than two rounds are valid.
     """
     plan = make_plan(config)
+    if new_draft is not None:
+        check_draft_fits(read_checkpoint(new_draft), read_checkpoint(config.model), plain=False)
     contender, reference = _configs(plan, serve, against, new_draft)
     store = Store.create(config)
     bench = Bench(
@@ -136,7 +138,6 @@ def _configs(plan: Plan, serve: Path, against: str, new_draft: str | None) -> tu
         speculative = own.tuned_args.get("speculative-config")
         if not isinstance(speculative, dict):
             raise UsageError(f"{serve} does not speculate, so --draft has nothing to replace; name another serve.yaml")
-        # The plan was made for the new draft, the file names the old one.
         changed = {**own.tuned_args, "speculative-config": {**speculative, "model": new_draft}}
         contender = own.model_copy(
             update={"tuned_args": changed, "identity": {**own.identity, "draft": Path(new_draft).name}}

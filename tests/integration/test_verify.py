@@ -24,9 +24,11 @@ def write_config(path: Path, desk: Desk, *, k: int) -> Path:
     return path
 
 
-def verify(desk: Desk, config: Path, out: Path, *words: str, **engine: str) -> tuple[int, list[dict[str, Any]], str]:
+def verify(
+    desk: Desk, config: Path, out: Path, *words: str, rounds: str = "2", **engine: str
+) -> tuple[int, list[dict[str, Any]], str]:
     unused = {"draft", "space", "trials", "finalists"}
-    given = desk.options("verify", out, profile_by="none", engine_args="--max-model-len 2048")
+    given = desk.options("verify", out, rounds=rounds, profile_by="none", engine_args="--max-model-len 2048")
     options = [
         w for name, value in zip(given[::2], given[1::2], strict=True) if name[2:] not in unused for w in (name, value)
     ]
@@ -51,10 +53,10 @@ def test_an_engine_on_which_speculation_changes_outputs_exits_6(desk: Desk, serv
 def test_a_new_draft_is_compared_with_the_files_own(desk: Desk, serve_yaml: Path, tmp_path: Path) -> None:
     """Of a draft trained for 3 tokens, K=7 asks too much."""
     new = write_checkpoint(tmp_path / "new-draft", **{**DRAFT_CONFIG, "block_size": 4})
-    code, (found,), _ = verify(desk, serve_yaml, tmp_path / "runs", "--draft", str(new))
+    code, (found,), _ = verify(desk, serve_yaml, tmp_path / "runs", "--draft", str(new), rounds="3")
     assert (code, found["verdict"]) == (6, "worse")
     assert found["acceptance_length"] < found["reference_acceptance_length"]
-    assert "new-draft" in found["contender"]
+    assert (found["contender"], found["reference"]) == ("dflash K=7, draft=new-draft", "dflash K=7")
 
 
 def test_a_config_compared_with_itself_is_bad_usage(desk: Desk, serve_yaml: Path, tmp_path: Path) -> None:

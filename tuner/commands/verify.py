@@ -36,9 +36,10 @@ def verify(
 
     del debug
     new_draft = absolute_model(options.draft) if options.draft else None
-    named = options if options.draft else dataclasses.replace(options, draft=draft_of(config))
     study = options.study or f"verify-{_stamp()}"
-    request = dataclasses.replace(named, study=study, no_tracking=True, space="quick").config()
+    request = dataclasses.replace(
+        options, draft=draft_of(config), study=study, no_tracking=True, space="quick"
+    ).config()
     say = Narrator(quiet=json).line
     verdicts = uvloop.run(verify(request, config, against=against, new_draft=new_draft, say=say))
     if json:

@@ -105,7 +105,7 @@ def test_how_an_exchange_ended_is_noted(own: Recording, upstream: Upstream) -> N
     left.request("POST", CHAT, json.dumps(chat("endless")))
     left.getresponse().read1()
     left.close()
-    assert upstream.client_left.wait(5)
+    assert upstream.client_left.wait(30)
     broken = connect(own.url)
     broken.request("POST", CHAT, json.dumps(chat("broken_off")))
     broken.getresponse().read1()
@@ -114,7 +114,7 @@ def test_how_an_exchange_ended_is_noted(own: Recording, upstream: Upstream) -> N
     running.getresponse().read1()
     begun_s = time.monotonic()
     assert own.stop(signal.SIGINT) == 0
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - begun_s < 30  # an endless answer does not hold it up
     ended = [record["tags"].get("ended") for record in own.records()]
     assert ended == ["client_disconnected", "upstream_broke_off", "recorder_stopped"]
     assert all("ttft_s" in record["recorded"] for record in own.records())
@@ -132,7 +132,7 @@ def test_sigkill_loses_nothing_that_was_answered_a_second_ago(own: Recording, ou
     writer = own.writer()
     own.process.kill()
     own.process.wait()
-    writer.wait(timeout=5)  # the writer outlives the proxy, to finish the file
+    writer.wait(timeout=30)  # the writer outlives the proxy, to finish the file
     assert [r["body"]["messages"][0]["content"] for r in own.records()] == [f"number {n}" for n in range(200)]
     assert read_workload(out).rejected == ()
     slow.close()
@@ -254,7 +254,7 @@ def _send_malformed(url: str, data: bytes) -> None:
 
 def _until(true: object) -> None:
     assert callable(true)
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 30
     while not true():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

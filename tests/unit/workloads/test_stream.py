@@ -79,8 +79,12 @@ def read(stream: bytes, cuts: list[int], *, chunked: bool, keep_text: bool) -> R
     pieces = [stream[start:end] for start, end in pairwise(bounds) if end > start]
     if chunked:
         pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces] + [b"0\r\n\r\n"]
+    return noted(pieces, chunked=chunked, keep_text=keep_text)
+
+
+def noted(reads: list[bytes], *, chunked: bool, keep_text: bool) -> RequestOutcome:
     log = StreamLog(scheduled_s=0.0, sent_s=0.0, end_s=1.0, keep_text=keep_text, chunked=chunked)
-    log.reads, log.read_s = pieces, array("d", [0.001 * (number + 1) for number in range(len(pieces))])
+    log.reads, log.read_s = reads, array("d", [0.001 * (number + 1) for number in range(len(reads))])
     return read_outcome(log, "r", 0)
 
 
@@ -127,23 +131,50 @@ plain = st.fixed_dictionaries(
 )
 
 
+awkward = st.sampled_from(
+    [
+        b'{"choices":[{"index":0,"finish_reason":null,"text":"\xff"}],"usage":{"completion_tokens":50}}',
+        b'{"choices":[{"index":0,"finish_reason":null,"text":"\\ud800a"}],"usage":{"completion_tokens":51}}',
+        b'{"choices":[{"index":0,"finish_reason":null}],"usage":{"completion_tokens":52.0}}',
+        b'{"choices":[{"index":0,"finish_reason":null}],"usage":{"completion_tokens":-1}}',
+        b'{"choices":[{"index":0,"finish_reason":null}],"usage":{"completion_tokens":true}}',
+        b'{"choices":[{"index":0,"finish_reason":null}],"usage":{"completion_tokens":54},"error":null}',
+        b'{"choices":[{"index":0,"finish_reason":null}],\ndata: "usage":{"completion_tokens":55}}',
+        b'{"choices":[{"index":0,"finish_reason":null}],\r"usage":{"completion_tokens":56}}',
+        b'{"choices":[{"index":0,"finish_reason":null}],"usage":{"completion_tokens":57},"x":' + b"[" * 2000 + b"}",
+    ]
+)
+
+
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(st.lists(plain | event, max_size=10), st.booleans())
-def test_one_event_a_chunk_is_read_the_same_the_quick_way_and_the_long_way(events: list[Any], done: bool) -> None:
-    lines = [f"data: {json.dumps(each)}\n\n".encode() for each in events] + ([b"data: [DONE]\n\n"] if done else [])
-    ends_at = [sum(map(len, lines[: number + 1])) for number in range(len(lines))]
-    quick, long = (read(b"".join(lines), ends_at, chunked=True, keep_text=keep) for keep in (False, True))
-    for name in (
-        "chunk_s",
-        "chunk_tokens",
-        "completion_tokens",
-        "prompt_tokens",
-        "finish_reason",
-        "error",
-        "chunk_tokens_estimated",
-    ):
-        assert getattr(quick, name) == getattr(long, name)
+@given(
+    st.lists(plain | plain | event | awkward, max_size=10),
+    st.booleans(),
+    st.lists(st.integers(0, 10_000), max_size=6),
+    st.booleans(),
+)
+def test_one_event_a_chunk_is_read_the_same_the_quick_way_and_the_long_way(
+    events: list[Any], done: bool, cuts: list[int], raw_unicode: bool
+) -> None:
+    data = [each if isinstance(each, bytes) else json.dumps(each, ensure_ascii=raw_unicode).encode() for each in events]
+    lines = [b"data: %b\n\n" % each for each in data] + ([b"data: [DONE]\n\n"] if done else [])
+    chunks = [b"%x\r\n%b\r\n" % (len(line), line) for line in lines] + [b"0\r\n\r\n"]
+    stream = b"".join(chunks)
+    # As many events in a read as it comes, cut anywhere; then one in each.
+    bounds = [0, *sorted(each % (len(stream) + 1) for each in cuts), len(stream)]
+    for reads in ([stream[start:end] for start, end in pairwise(bounds) if end > start], chunks):
+        quick, long = (noted(list(reads), chunked=True, keep_text=keep) for keep in (False, True))
+        for name in (
+            "chunk_s",
+            "chunk_tokens",
+            "completion_tokens",
+            "prompt_tokens",
+            "finish_reason",
+            "error",
+            "chunk_tokens_estimated",
+        ):
+            assert getattr(quick, name) == getattr(long, name)
 
 
 json_values = st.recursive(

@@ -20,9 +20,20 @@ def lines(found: Inspection) -> Iterator[str]:
             continue
         yield f"profile {name}: {traffic.share:.0%} of the requests"
         yield from _indented(traffic)
-    yield from (_row("not sent", f"{name}: {count} times") for name, count in found.unhonoured.items())
+    yield from (_row(*said) for said in _unsent(found))
     yield from (_row("rejected", text) for text in rejected(found))
     yield from (_row("problem", problem) for problem in found.problems)
+
+
+def _unsent(found: Inspection) -> Iterator[tuple[str, str]]:
+    """What a replay does not send as recorded; a model's name is replaced on purpose, which is no loss."""
+    named = {name: count for name, count in found.unhonoured.items() if name.startswith("model name ")}
+    if named:
+        names = ", ".join(name.removeprefix("model name ") for name in named)
+        yield "as intended", f"{names} is replaced by the served model's name ({sum(named.values()):,} requests)"
+    for name, count in found.unhonoured.items():
+        if name not in named:
+            yield "not sent", f"{name}: {count:,} {'time' if count == 1 else 'times'}"
 
 
 def heading(found: Inspection) -> str:

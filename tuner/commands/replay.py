@@ -10,7 +10,17 @@ from typing import Annotated
 import uvloop
 from cyclopts import Parameter
 
-from tuner.commands.options import ClientProcesses, Debug, Json, MaxBadShare, WorkloadFile, parse_duration
+from tuner.commands.options import (
+    ClientProcesses,
+    Debug,
+    Json,
+    MaxBadShare,
+    Responses,
+    TimeUnit,
+    WorkloadFile,
+    WorkloadFormat,
+    parse_duration,
+)
 from tuner.errors import UsageError
 from tuner.replay_report import ReplayReport, make_report, print_report, request_lines
 from tuner.running_server import RunningServer
@@ -47,6 +57,9 @@ def replay(
     *,
     url: Annotated[str, Parameter(help="Root of the running server, such as http://127.0.0.1:8000.")],
     model: Annotated[str | None, Parameter(help="Model name to ask for; the only one served by default.")] = None,
+    format: WorkloadFormat = None,  # noqa: A002 - the option's name, and never the builtin here
+    time_unit: TimeUnit = None,
+    responses: Responses = None,
     load: Annotated[str, Parameter(help="As in `tune --load`; several are measured one after the other.")] = "recorded",
     profile_by: Annotated[str, Parameter(help="What names a profile; each is measured on its own.")] = "none",
     temperature: Annotated[float | None, Parameter(help="Replaces the recorded temperatures.")] = None,
@@ -67,7 +80,9 @@ def replay(
     del debug
     key = _key(api_key_env)
     loads = _loads(load)
-    found = read_workload(workload, max_bad_share=max_bad_share)
+    found = read_workload(
+        workload, format=format, time_unit=time_unit, responses=responses, max_bad_share=max_bad_share
+    )
     profiles = [Profile(p.name, p.requests[:requests]) for p in split_profiles(found, profile_by)]
     server = RunningServer(Target(url.rstrip("/"), key, "").base_url, key)
     settings = _Settings(

@@ -3,7 +3,6 @@
 What a space means is space.py's business; this module only reads, merges and says where something is wrong.
 """
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ import yaml
 from pydantic import ValidationError
 
 from search_spaces.errors import SpaceFileError
+from search_spaces.preset_files import preset_files
 from search_spaces.settings import catalogue
 from search_spaces.space import SearchSpace
 
 
 def preset_names() -> tuple[str, ...]:
     """Names that `load_space` knows without a file."""
-    files = resources.files("search_spaces.presets").iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+    return tuple(sorted(preset_files()))
 
 
 def load_space(name_or_path: str) -> SearchSpace:
@@ -33,8 +32,8 @@ def load_space(name_or_path: str) -> SearchSpace:
 def _read(name_or_path: str, children: tuple[str, ...]) -> dict[str, Any]:
     if name_or_path in children:
         raise SpaceFileError(f"{children[0]}: extends itself ({' -> '.join((*children, name_or_path))})")
-    if name_or_path in preset_names():
-        text = resources.files("search_spaces.presets").joinpath(f"{name_or_path}.yaml").read_text(encoding="utf-8")
+    if name_or_path in preset_files():
+        text = preset_files()[name_or_path].read_text(encoding="utf-8")
     else:
         path = Path(name_or_path)
         if not path.is_file():

@@ -17,7 +17,7 @@ from tuner.exporters import (
     systemd,
 )
 from tuner.exporters.exporter import Exporter
-from tuner.exporters.plugins import with_plugins
+from tuner.exporters.plugins import Exporters
 
 BUILT_IN = (
     Exporter("yaml", "serve.yaml", "vllm serve --config", serve_yaml.export, with_study=True),
@@ -40,7 +40,7 @@ BUILT_IN = (
     Exporter("dynamo", "dynamo.yaml", "DynamoGraphDeployment", dynamo.export),
 )
 
-EXPORTERS: dict[str, Exporter] = with_plugins(BUILT_IN)
+EXPORTERS = Exporters(BUILT_IN)
 """By name: ours, then those of installed packages."""
 
 __all__ = ["BUILT_IN", "EXPORTERS", "Exporter"]

@@ -1,7 +1,8 @@
 """Exporters of installed packages: entry points of the group `dflash_tuner.exporters`."""
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from tuner.errors import UsageError
@@ -10,20 +11,40 @@ from tuner.exporters.exporter import Exporter
 GROUP = "dflash_tuner.exporters"
 
 
-def with_plugins(built_in: Iterable[Exporter], found: Iterable[EntryPoint] | None = None) -> dict[str, Exporter]:
-    """Ours by name, then those of packages in the order of their names.
+class Exporters(Mapping[str, Exporter]):
+    """Exporters by name: ours, then those of packages.
 
-    Raises:
-        UsageError: a plugin cannot be loaded, is no Exporter, or has a name that is taken.
+    Packages are asked on first use, not on import: they import this one.
     """
-    table = {exporter.name: exporter for exporter in built_in}
-    plugins = entry_points(group=GROUP) if found is None else found
-    for point in sorted(plugins, key=lambda one: one.name):
-        exporter = _load(point)
-        if exporter.name in table:
-            raise UsageError(f"{_named(point)}: the exporter {exporter.name!r} exists already; rename or uninstall it")
-        table[exporter.name] = exporter
-    return table
+
+    def __init__(self, built_in: Iterable[Exporter], found: Iterable[EntryPoint] | None = None) -> None:
+        self._built_in = tuple(built_in)
+        self._found = found
+
+    @functools.cached_property
+    def _table(self) -> dict[str, Exporter]:
+        """All of them.
+
+        Raises:
+            UsageError: a plugin cannot be loaded, is no Exporter, or has a name that is taken.
+        """
+        table = {known.name: known for known in self._built_in}
+        plugins = entry_points(group=GROUP) if self._found is None else self._found
+        for point in sorted(plugins, key=lambda one: one.name):
+            added = _load(point)
+            if added.name in table:
+                raise UsageError(f"{_named(point)}: the exporter {added.name!r} exists already; rename or uninstall it")
+            table[added.name] = added
+        return table
+
+    def __getitem__(self, name: str) -> Exporter:
+        return self._table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 def _load(point: EntryPoint) -> Exporter:

@@ -12,6 +12,7 @@ from workloads.formats.bailian import BAILIAN
 from workloads.formats.burstgpt import BURSTGPT
 from workloads.formats.dynamo import DYNAMO
 from workloads.formats.format import Format, Reading
+from workloads.formats.framing import Framing
 from workloads.formats.guidellm_replay import GUIDELLM_REPLAY
 from workloads.formats.langfuse import LANGFUSE
 from workloads.formats.litellm_payload import LITELLM_PAYLOAD
@@ -22,6 +23,7 @@ from workloads.formats.native import NATIVE
 from workloads.formats.openai_batch import OPENAI_BATCH
 from workloads.formats.openinference import OPENINFERENCE
 from workloads.formats.otel_genai import OTEL_GENAI
+from workloads.formats.plugins import Formats
 from workloads.formats.raw_payload import RAW_PAYLOAD
 from workloads.formats.sharegpt import SHAREGPT
 from workloads.formats.vllm_custom import VLLM_CUSTOM
@@ -53,7 +55,7 @@ _IN_ORDER: tuple[Format, ...] = (
     RAW_PAYLOAD,
 )
 
-FORMATS: dict[str, Format] = {known.name: known for known in _IN_ORDER}
-"""Known formats by name, in the order in which they are tried."""
+FORMATS = Formats(_IN_ORDER)
+"""Known formats by name, in the order in which they are tried; those of installed packages come last."""
 
-__all__ = ["FORMATS", "NATIVE", "OPENAI_BATCH", "Format", "Reading"]
+__all__ = ["FORMATS", "NATIVE", "OPENAI_BATCH", "Format", "Framing", "Reading"]

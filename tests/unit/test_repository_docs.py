@@ -54,7 +54,7 @@ def full(kind: type[MetricsT]) -> MetricsT:
 
 @pytest.fixture(scope="module")
 def measured_names() -> set[str]:
-    names = measure._metrics(full(ReplayMetrics), full(EngineMetrics), 1.0)
+    names = measure._metrics(full(ReplayMetrics), full(EngineMetrics), 1.0) | measure._kv_block({"block_size": "16"})
     return {POSITION.sub("accepted_at_NN", name) for name in names}
 
 

@@ -2,13 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from search_spaces import Scalar
+from tuner.explain.records import Importance
 from tuner.records import TrialRecord
 from tuner.report.material import Material
 from tuner.report.plots import Axis, Mark, Plot, Point, Section, Series
-from tuner.report.quantities import gain, interval
+from tuner.report.quantities import gain, percent
 
 DEFAULT = "not set"
 # Knobs of a condition whose values are drawn, the most important ones.
@@ -19,46 +20,36 @@ def importance(material: Material) -> Section | None:
     """How much each knob decided, one plot for each condition."""
     rows = material.explanation.importances
     keys = [key for key in material.conditions if any(row.condition == key for row in rows)]
-    plots = []
-    for place, key in enumerate(keys):
-        own = [row for row in rows if row.condition == key]
-        matter = ", ".join(row.knob for row in own if row.matters) or "none reliably"
-        idle = ", ".join(row.knob for row in own if not row.matters) or "none"
-        points = tuple(
-            Point(
-                x=n,
-                y=row.share.value * 100,
-                low=None if row.share.low is None else row.share.low * 100,
-                high=None if row.share.high is None else row.share.high * 100,
-                note=f"best with {row.best_value}",
-            )
-            for n, row in enumerate(own)
-        )
-        plots.append(
-            Plot(
-                id=f"importance-{place}",
-                name=key,
-                kind="bars",
-                x=Axis(label="share of the importance (%)", unit="%"),
-                y=Axis(label="knob", categories=tuple(row.knob for row in own)),
-                series=(Series(name="importance with its interval", role="recommended", points=points),),
-                takeaway=f"Decided: {matter}. No more than chance: {idle}.",
-                columns=("knob", "share (%)", "interval (%)", "more than chance", "value in the best configuration"),
-                rows=tuple(
-                    (
-                        row.knob,
-                        row.share.value * 100,
-                        interval((row.share.low or 0) * 100, (row.share.high or 0) * 100),
-                        "yes" if row.matters else "no",
-                        row.best_value,
-                    )
-                    for row in own
-                ),
-            )
-        )
+    plots = tuple(
+        _importance(key, place, [row for row in rows if row.condition == key]) for place, key in enumerate(keys)
+    )
     reading = "PED-ANOVA: how differently a knob is set in the better quarter of the trials. Line: bootstrap interval."
     title = "Which knobs decided?"
-    return Section(id="importance", title=title, reading=reading, plots=tuple(plots)) if plots else None
+    return Section(id="importance", title=title, reading=reading, plots=plots) if plots else None
+
+
+def _importance(condition: str, place: int, rows: Sequence[Importance]) -> Plot:
+    matter = ", ".join(row.knob for row in rows if row.matters) or "none reliably"
+    idle = ", ".join(row.knob for row in rows if not row.matters) or "none"
+    ends = [tuple(None if end is None else end * 100 for end in (row.share.low, row.share.high)) for row in rows]
+    points = tuple(
+        Point(x=n, y=row.share.value * 100, low=low, high=high, note=f"best with {row.best_value}")
+        for n, (row, (low, high)) in enumerate(zip(rows, ends, strict=True))
+    )
+    return Plot(
+        id=f"importance-{place}",
+        name=condition,
+        kind="bars",
+        x=Axis(label="share of the importance (%)", unit="%"),
+        y=Axis(label="knob", categories=tuple(row.knob for row in rows)),
+        series=(Series(name="importance with its interval", role="recommended", points=points),),
+        takeaway=f"Decided: {matter}. No more than chance: {idle}.",
+        columns=("knob", "share (%)", "interval (%)", "more than chance", "value in the best configuration"),
+        rows=tuple(
+            (row.knob, row.share.value * 100, percent(*end), "yes" if row.matters else "no", row.best_value)
+            for row, end in zip(rows, ends, strict=True)
+        ),
+    )
 
 
 def effects(material: Material) -> Section | None:

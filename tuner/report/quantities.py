@@ -55,6 +55,11 @@ def interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
+def percent(low: float | None, high: float | None) -> str:
+    """The ends of an interval of percentages."""
+    return "-" if low is None or high is None else f"{low:.0f} to {high:.0f}"
+
+
 def share(value: float | None) -> str:
     """A share in percent."""
     return "-" if value is None else f"{value:.0%}"

@@ -43,9 +43,7 @@ def _timeline(material: Material, condition: str, place: int) -> Plot | None:
         series.append(Series(name=f"{rival.name}: {rival.label}", role=_role(rival), points=points))
         names += [f"{rival.name} {number + 1}" for number in range(max(lanes, default=0) + 1)]
         rows += [_table_row(rival.name, row) for row in shown]
-        words.append(f"{rival.name}: {len(sent)} requests in {max((r[3] for r in sent), default=0):.1f} s")
-        if len(sent) > MOST_BARS:
-            words[-1] += f" (the first {MOST_BARS} are shown)"
+        words.append(_in_words(rival, sent))
     if not series:
         return None
     return Plot(
@@ -68,6 +66,11 @@ def _timeline(material: Material, condition: str, place: int) -> Plot | None:
         ),
         rows=tuple(rows),
     )
+
+
+def _in_words(rival: Rival, sent: list[Row]) -> str:
+    cut = f" (the first {MOST_BARS} are shown)" if len(sent) > MOST_BARS else ""
+    return f"{rival.name}: {len(sent)} requests in {max((row[3] for row in sent), default=0):.1f} s{cut}"
 
 
 def _role(rival: Rival) -> Role:

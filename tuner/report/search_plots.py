@@ -147,17 +147,13 @@ def _pareto(material: Material, condition: str, place: int) -> Plot | None:
         if len(front) > 1
         else f"One configuration is best in both: {labels}.",
         columns=("trial", "configuration", y.label, x.label, "not beaten"),
-        rows=tuple(
-            (
-                r.plan.number,
-                r.plan.serve_config.label(),
-                m.metrics[THROUGHPUT] * y.factor,
-                m.metrics[LATENCY] * x.factor,
-                "yes" if (r, m) in front else "",
-            )
-            for r, m in rows
-        ),
+        rows=tuple(_pareto_row(r, m, on_front=(r, m) in front) for r, m in rows),
     )
+
+
+def _pareto_row(record: TrialRecord, measurement: Measurement, *, on_front: bool) -> tuple[Cell, ...]:
+    values = (measurement.metrics[name] * quantity(name).factor for name in (THROUGHPUT, LATENCY))
+    return (record.plan.number, record.plan.serve_config.label(), *values, "yes" if on_front else "")
 
 
 def pareto_front(rows: Sequence[tuple[TrialRecord, Measurement]]) -> list[tuple[TrialRecord, Measurement]]:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tuner.breakdown import Breakdown
 from tuner.plan import Plan
-from tuner.records import Recommendation, TrialRecord
+from tuner.records import Recommendation, TrialPlan, TrialRecord
 
 
 class Narrator:
@@ -29,6 +29,13 @@ class Narrator:
         self.console.print(
             escape("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text))
         )
+
+    def trial_began(self, trial: TrialPlan) -> None:
+        """A trial is about to be launched."""
+        self.line(f"trial {trial.number:3d}  {trial.phase}: {trial.serve_config.label()}")
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """A trial is on disk; the tables at the end show it."""
 
     def phase(self, text: str | None) -> None:
         """What an engine's start is busy with, on a terminal only; None ends it: nothing draws while measuring."""

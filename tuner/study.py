@@ -114,8 +114,9 @@ class Study(Flow):
     async def run(self, trial: TrialPlan) -> TrialRecord:
         """Launches and measures one trial; its plan is on disk before."""
         self._store.write_plan(trial)
-        self._narrator.line(f"trial {trial.number:3d}  {trial.phase}: {trial.serve_config.label()}")
+        self._narrator.trial_began(trial)
         record = await run_trial(self._bench, trial, meanwhile=self._tell_tracker())
+        self._narrator.trial_ended(record)
         self._untold.append(record)
         return record
 

@@ -30,7 +30,7 @@ def _unsent(found: Inspection) -> Iterator[tuple[str, str]]:
     named = {name: count for name, count in found.unhonoured.items() if name.startswith("model name ")}
     if named:
         names = ", ".join(name.removeprefix("model name ") for name in named)
-        yield "as intended", f"{names} is replaced by the served model's name ({sum(named.values()):,} requests)"
+        yield "model name", f"{names}: the served model's name is sent in its place, as it should be"
     for name, count in found.unhonoured.items():
         if name not in named:
             yield "not sent", f"{name}: {count:,} {'time' if count == 1 else 'times'}"
@@ -79,6 +79,8 @@ def _row(name: str, text: str) -> str:
 
 def _requests(traffic: Traffic) -> str:
     failed = f", {traffic.failed:,} of them failed when recorded" if traffic.failed else ""
+    if traffic.conversations.without_session == traffic.requests:
+        return f"{traffic.requests:,}, none with a session{failed}"
     return f"{traffic.requests:,} in {traffic.conversations.sessions:,} sessions{failed}"
 
 
@@ -109,7 +111,7 @@ def _sessions(traffic: Traffic) -> Iterator[tuple[str, str]]:
     sessions = traffic.conversations
     if sessions.without_session == traffic.requests or sessions.turns is None:
         return
-    one = f"; {sessions.one_request:,} sessions have one request" if sessions.one_request else ""
+    one = f"; sessions of one request: {sessions.one_request:,}" if sessions.one_request else ""
     yield "turns", _quantiles(sessions.turns) + one
     if sessions.think_s:
         yield "think time", _quantiles(sessions.think_s) + " s"
@@ -121,7 +123,11 @@ def _sessions(traffic: Traffic) -> Iterator[tuple[str, str]]:
 
 def _sharing(traffic: Traffic) -> Iterator[tuple[str, str]]:
     sharing = traffic.prefix_sharing
-    yield "prefix hits", ", ".join(f"{each.kv_block_size}: {each.hit_rate:.1%}" for each in sharing.hit_rates)
+    if any(each.hit_rate for each in sharing.hit_rates):
+        rates = ", ".join(f"{each.kv_block_size}: {each.hit_rate:.1%}" for each in sharing.hit_rates)
+        yield "prefix hits", f"by KV block size, {rates}"
+    else:
+        yield "prefix hits", "none at any KV block size"
     if sharing.recorded_hit_rate is not None:
         yield "recorded hits", f"{sharing.recorded_hit_rate:.1%}"
     if sharing.repeated_prompts:
@@ -140,9 +146,11 @@ def _sampling(traffic: Traffic) -> Iterator[tuple[str, str]]:
 
 
 def _quantiles(values: Quantiles) -> str:
+    if values.minimum == values.maximum:
+        return f"{_number(values.mean)} each"
     return (
         f"mean {_number(values.mean)}, p50 {_number(values.p50)}, p90 {_number(values.p90)}, "
-        f"p99 {_number(values.p99)}, {_number(values.minimum)} to {_number(values.maximum)}"
+        f"p99 {_number(values.p99)}, least {_number(values.minimum)}, most {_number(values.maximum)}"
     )
 
 

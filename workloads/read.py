@@ -266,7 +266,7 @@ class RequestStream(Iterable[Request]):
         more = f"\n  and {bad - LISTED_REASONS} more" if bad > LISTED_REASONS else ""
         raise WorkloadFormatError(
             f"{self.path}: {bad} of {total} lines are no usable {self.format} requests (allowed: "
-            f"{self._max_bad_share:.1%}); correct them or allow a larger share:{listed}{more}"
+            f"{self._max_bad_share:.1%}); correct them or allow more with --max-bad-share:{listed}{more}"
         )
 
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.evidence.interaction cached        # cached tokens of one prompt, KV block 32; 3 launches
     .venv/bin/python -m bench.evidence.interaction interaction   # a long shared prompt, speculation x prefix cache; 5
-    .venv/bin/python -m bench.evidence.interaction temperature   # acceptance at temperatures 0 to 1.2; 2
+    .venv/bin/python -m bench.evidence.interaction temperature   # acceptance at temperatures 0 to 1.2; 1
     .venv/bin/python -m bench.evidence.interaction load          # concurrency 1 to 32, K of 0, 3, 7, 15; 4
     .venv/bin/python -m bench.evidence.interaction report        # writes docs/evidence/interaction.md
 
@@ -79,7 +79,7 @@ STEPS = {
         load="concurrency=4",
         temperature="0,0.4,0.8,1.2",
         requests=24,
-        configs=(PLAIN, speculating(7)),
+        configs=(speculating(7),),
     ),
     "load": Step(
         route="code",

@@ -135,7 +135,9 @@ def _load(e: Explanation) -> list[str]:
 
 
 def _findings(e: Explanation) -> list[str]:
-    found = [f"- **{f.title}** ({f.condition}): {f.evidence}. Remedy: {f.remedy}." for f in e.findings]
+    """One line a rule, with the last condition's evidence: that of the highest load or temperature."""
+    last = {finding.rule: finding for finding in e.findings}
+    found = [f"- **{f.title}** ({f.condition}): {f.evidence}. Remedy: {f.remedy}." for f in last.values()]
     return ["What `tune explain` finds:", "", *(found or ["- nothing"]), ""]
 
 

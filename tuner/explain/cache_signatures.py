@@ -15,6 +15,8 @@ from tuner.explain.records import CacheUse, Figure
 LOST_SHARE = 0.02
 LOST_BLOCKS_PER_REQUEST = 0.2
 COLLAPSE = 0.85
+WORTH_CACHING_TOKENS = 256
+"""Shorter prompts cost less than a step or two to compute: a cache that misses them loses nothing."""
 
 
 def block_dropped(case: Case) -> Evidence | None:
@@ -69,7 +71,7 @@ def prompts_shorter_than_block(case: Case) -> Evidence | None:
     """The cache is on and never hits, because no prompt fills a block."""
     for arm in case.arms:
         block, prompt = arm.metrics.get("kv_block_tokens"), _mean_prompt(arm)
-        if arm.caching and arm.cached_tokens == 0 and block and prompt and prompt < block:
+        if arm.caching and arm.cached_tokens == 0 and block and prompt and WORTH_CACHING_TOKENS <= prompt < block:
             return Evidence(
                 f"no prompt token came from the cache in {arm.label}: a KV block holds {block:.0f} tokens, the mean "
                 f"prompt {prompt:.0f}",

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CODE := tuner search_spaces workloads runners tests demo bench docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-read bench-record drill bench-replay bench-search bench-decision
+.PHONY: help setup engine demo test test-fast test-gpu test-engine check format lock clean bench-read bench-record drill soak bench-launches bench-replay bench-search bench-decision
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -71,6 +71,12 @@ check: $(VENV)/installed ## Lint, types and import rules, in under a minute
 
 drill: $(VENV)/installed ## Every fault in a real study of simulated engines, and 50 kills of the tuner; prints a table (needs root for some)
 	$(BIN)/python -m bench.drill
+
+soak: $(VENV)/installed ## A study of 300 simulated trials: the tuner's memory and its share of the time, about 30 minutes
+	$(BIN)/python -m bench.soak
+
+bench-launches: setup ## 30 launches and stops of the real engine: is anything left behind, 15 minutes or more
+	$(BIN)/python -m bench.launches
 
 format: $(VENV)/installed ## Format the code
 	$(BIN)/ruff format $(CODE)

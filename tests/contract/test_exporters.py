@@ -383,7 +383,8 @@ class TestShell(OwnContract, name="sh"):
         at = words.index("exec")
         assignments = [word for word in words[:at] if word != "export"]
         assert words[at : at + 3] == ["exec", "vllm", "serve"]
-        return words[at + 3 :], dict(word.split("=", 1) for word in assignments)
+        assert words[-1] == "$@"
+        return words[at + 3 : -1], dict(word.split("=", 1) for word in assignments)
 
     def invalid(self, text: str) -> list[str]:
         done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)

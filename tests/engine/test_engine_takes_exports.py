@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 PYTHON = Path(__file__).resolve().parents[2] / ".engine" / "bin" / "python"
 PARSE = """
 import json, sys
-from vllm.entrypoints.openai.cli_args import make_arg_parser
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 parser = make_arg_parser(FlexibleArgumentParser())
 for format, sample, argv in json.load(sys.stdin):

@@ -18,7 +18,7 @@ from tuner.exporters.tune_command import tune_command
 from tuner.exporters.tuning_job import TUNING_JOBS
 
 SCHEMAS = Path(__file__).parents[2] / "data" / "schemas"
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"workload": "/data/api_traffic.jsonl", "model": "org/target", "study": "nightly"},
     "full": {
         "workload": f"/data/{Path(HOSTILE).name}",

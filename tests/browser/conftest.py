@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.made_study import make_study
+from tests.integration.conftest import finished  # noqa: F401 - a fixture: the study that the integration tests run
 from tests.integration.study_desk import Desk, FinishedStudy, line, run_tune, write_workload
 from tuner.report import write_report
 from tuner.store import Store
@@ -102,6 +103,6 @@ def _run(directory: Path, result: Path) -> None:
     desk, out = Desk(directory / "desk").lay_out(), directory / "runs"
     routes = ("code", f"chat {PLANTED}")
     write_workload(desk.workload, [line(n, route, prompt=f"{PLANTED} {n}") for n in range(8) for route in routes])
-    ran = run_tune(*desk.options("planted", out, trials="3"), timeout_s=600)
+    ran = run_tune(*desk.options("planted", out, trials="2"), timeout_s=600)
     document = {"out": str(out), "study": "planted", "desk": str(desk.directory), "returncode": ran.returncode}
     result.write_text(json.dumps({**document, "stdout": ran.stdout, "stderr": ran.stderr}), encoding="utf-8")

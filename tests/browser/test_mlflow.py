@@ -1,12 +1,15 @@
 """A real MLflow server and its own pages: a study can be reviewed there without knowing how it was logged."""
 
 import http.client
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,11 +26,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def server(planted: FinishedStudy, tmp_path: Path) -> Iterator[str]:
+def server(finished: FinishedStudy, tmp_path: Path) -> Iterator[str]:
     """`mlflow server` over a copy of the study's database; its address."""
     if CHROMIUM is None:
         pytest.skip(INSTALL)
-    database = shutil.copy(planted.out / "mlflow.db", tmp_path / "mlflow.db")
+    database = shutil.copy(finished.out / "mlflow.db", tmp_path / "mlflow.db")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -44,7 +47,8 @@ def server(planted: FinishedStudy, tmp_path: Path) -> Iterator[str]:
         _wait(process, port, tmp_path / "server.log")
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        # The whole group: the server keeps workers, and waits for a browser's open connections.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=30)
 
 
@@ -54,9 +58,9 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
         assert process.poll() is None, log.read_text(encoding="utf-8", errors="replace")[-2000:]
         assert time.monotonic() < end, f"no answer within {START_S} s"
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health")
-            connection.getresponse().read()
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+                connection.request("GET", "/health")
+                connection.getresponse().read()
         except (OSError, http.client.HTTPException):
             time.sleep(0.2)
         else:
@@ -64,11 +68,11 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
 
 
 def test_the_recommended_configuration_is_on_top_of_the_run_table_sorted_by_its_profile(
-    planted: FinishedStudy, server: str, open_page: Opener
+    finished: FinishedStudy, server: str, open_page: Opener
 ) -> None:
-    (answer,) = [a for a in planted.store().recommendations() if a.condition == PROFILE]
+    (answer,) = [a for a in finished.store().recommendations() if a.condition == PROFILE]
     assert answer.verdict == "change", answer.reason
-    client = mlflow.MlflowClient(tracking_uri=server)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{finished.out / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("dflash-tuner/target")
     assert experiment is not None
     marked = client.search_runs([experiment.experiment_id], f"tags.recommended_for.{PROFILE} = 'yes'")
@@ -82,11 +86,11 @@ def test_the_recommended_configuration_is_on_top_of_the_run_table_sorted_by_its_
     assert any(run.info.run_id in str(first.get_attribute("href")) for run in marked)
 
 
-def test_the_report_and_the_plots_are_artifacts_of_the_study_s_run(planted: FinishedStudy) -> None:
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{planted.out / 'mlflow.db'}")
+def test_the_report_and_the_plots_are_artifacts_of_the_study_s_run(finished: FinishedStudy) -> None:
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{finished.out / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("dflash-tuner/target")
     assert experiment is not None
-    (parent,) = client.search_runs([experiment.experiment_id], "tags.study = 'planted' and tags.phase IS NULL")
+    (parent,) = client.search_runs([experiment.experiment_id], "tags.study = 'main' and tags.phase IS NULL")
     top = {item.path for item in client.list_artifacts(parent.info.run_id)}
     assert "report.html" in top
     images = {item.path for item in client.list_artifacts(parent.info.run_id, "plots")}

@@ -22,14 +22,17 @@ from tests.integration.study_desk import FinishedStudy
 
 PROFILE = "code"
 START_S = 120
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason=INSTALL),
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.fixture
 def server(finished: FinishedStudy, tmp_path: Path) -> Iterator[str]:
     """`mlflow server` over a copy of the study's database; its address."""
-    if CHROMIUM is None:
-        pytest.skip(INSTALL)
     database = shutil.copy(finished.out / "mlflow.db", tmp_path / "mlflow.db")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -3,11 +3,16 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PLANTED, Opener
+from tests.browser.conftest import CHROMIUM, INSTALL, PLANTED, Opener
 from tests.integration.study_desk import FinishedStudy
 from tuner.store import Store
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason=INSTALL),
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 
 def test_a_study_of_200_trials_takes_the_browser_less_than_two_seconds_and_weighs_less_than_five_megabytes(

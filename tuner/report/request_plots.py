@@ -1,6 +1,6 @@
 """Single requests: the timeline of a replay, and how latencies are distributed. From the kept times, without text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tuner.report.material import Material, Rival
 from tuner.report.plots import Axis, Cell, Mark, Plot, Point, Role, Section, Series
@@ -93,7 +93,7 @@ def _requests(times: RequestTimes) -> Iterable[Row]:
     return ((sent, *rest) for sent, *rest in columns if sent is not None)
 
 
-def _lanes(requests: list[Row]) -> list[int]:
+def _lanes(requests: Sequence[Row]) -> list[int]:
     """The first free lane of each, so that as many lanes are used as requests were in flight."""
     ends: list[float] = []
     chosen = []

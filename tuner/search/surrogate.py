@@ -8,10 +8,14 @@ from a few values per knob, one knob after the other (Rasmussen and Williams, Ga
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
@@ -60,9 +64,10 @@ class Surrogate:
         self._distances = _distances(points, points, ordinal)
         self._scales = np.where(ordinal, ORDINAL_SCALES[1], CATEGORICAL_SCALES[1])
         self._amplitude = AMPLITUDES[1]
-        self._choose_scales()
-        kernel = self._kernel(self._correlation(points), self._amplitude, prior, prior)
-        self._factor = np.linalg.cholesky(self._with_noise(kernel))
+        with _linear_algebra().limit(limits=1, user_api="blas"):
+            self._choose_scales()
+            kernel = self._kernel(self._correlation(points), self._amplitude, prior, prior)
+            self._factor = np.linalg.cholesky(self._with_noise(kernel))
         half = solve_triangular(self._factor, self._deviations)
         self._weights = solve_triangular(self._factor, half, transposed=True)
 
@@ -121,6 +126,19 @@ class Surrogate:
     def _kernel(self, correlation: Array, amplitude: float, left: Array, right: Array) -> Array:
         # A free level, and a prediction that may be off in proportion.
         return amplitude**2 * correlation + LEVEL**2 + SLOPE**2 * np.outer(left, right)
+
+
+@cache
+def _linear_algebra() -> "ThreadpoolController":
+    """The libraries behind numpy and scipy, for telling them to use one thread.
+
+    Threads that wait for each other over matrices of a few hundred rows cost up to twenty times the CPU time, more on a
+    busy host (`bench/soak.py`).
+    """
+    import scipy.linalg  # noqa: F401 - loads its own library, which is to be told too
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def expected_improvement(belief: Belief, incumbent: float) -> Array:

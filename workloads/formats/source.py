@@ -5,6 +5,7 @@ import hashlib
 import io
 import sys
 import zlib
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-READ_BYTES: Final = 2**17
+READ_BYTES: Final = 2**20
+"""Read and hashed at once: each hand-over to the thread that hashes costs the reading a switch between threads."""
+
+MAX_UNHASHED: Final = 4
+"""Reads that may wait to be hashed."""
 BOM: Final = b"\xef\xbb\xbf"
 BROKEN_PACKING: Final = (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 """What unpacking raises when a packed file is damaged or cut off."""
@@ -33,7 +38,7 @@ class DigestingFile(io.RawIOBase):
         self._file = file
         self._digest = hashlib.sha256()
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="digest")
-        self._pending: Future[None] | None = None
+        self._pending: deque[Future[None]] = deque()
 
     def readable(self) -> bool:
         """Always: see `io.RawIOBase`."""
@@ -42,8 +47,8 @@ class DigestingFile(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         """See `io.RawIOBase`."""
         count = self._file.readinto(buffer) or 0
-        self._wait()
-        self._pending = self._hasher.submit(self._digest.update, bytes(memoryview(buffer)[:count]))
+        self._wait(MAX_UNHASHED - 1)
+        self._pending.append(self._hasher.submit(self._digest.update, bytes(memoryview(buffer)[:count])))
         return count
 
     def close(self) -> None:
@@ -52,9 +57,9 @@ class DigestingFile(io.RawIOBase):
         self._file.close()
         super().close()
 
-    def _wait(self) -> None:
-        if self._pending is not None:
-            self._pending.result()
+    def _wait(self, may_wait: int = 0) -> None:
+        while len(self._pending) > may_wait:
+            self._pending.popleft().result()
 
     @property
     def digest(self) -> str:

@@ -47,8 +47,8 @@ class ScriptedServer:
             self._move(-1)
 
     async def until_in_flight(self, count: int) -> None:
-        """Wait until so many requests are being answered; a test fails if that takes more than 5 s."""
-        async with asyncio.timeout(5):
+        """Wait until so many requests are being answered; a test fails if that takes more than 30 s."""
+        async with asyncio.timeout(30):
             while self.in_flight != count:
                 self._moved.clear()
                 await self._moved.wait()

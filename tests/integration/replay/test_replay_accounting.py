@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -139,6 +141,38 @@ async def test_a_client_process_that_dies_ends_the_replay_with_its_exit_code(ser
     with pytest.raises(WorkloadError, match="exit code -9"):
         await running
     await server.until_in_flight(0)
+
+
+_TWO_PROCESSES = """
+import asyncio, sys
+from workloads import Block, Load, Request, Target, replay
+body = {"messages": [{"role": "user", "content": "x"}], "behaviour": "stalls", "user": "x"}
+requests = tuple(Request(f"r{n}", None, "/v1/chat/completions", body, line=n) for n in range(4))
+
+async def main():
+    await replay(Target(sys.argv[1], "", "m"), [Block("p", 0, requests)], Load("concurrency", 4), client_processes=2)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_client_processes_end_with_a_tuner_that_is_killed(server: "ScriptedServer", tmp_path: Path) -> None:
+    script = tmp_path / "two_processes.py"
+    script.write_text(_TWO_PROCESSES)
+    root = str(Path(__file__).parents[3])
+    tuner = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), server.target.base_url, env={**os.environ, "PYTHONPATH": root}
+    )
+    await server.until_in_flight(4)
+    clients = [c for c in psutil.Process(tuner.pid).children() if "spawn_main" in " ".join(c.cmdline())]
+    assert len(clients) == 2
+    tuner.kill()
+    await tuner.wait()
+    await server.until_in_flight(0)
+    _, alive = await asyncio.to_thread(psutil.wait_procs, clients, 20)
+    assert alive == []
 
 
 async def test_a_turn_waits_for_the_recorded_think_time_after_the_turn_before(server: "ScriptedServer") -> None:

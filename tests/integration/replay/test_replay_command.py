@@ -83,6 +83,9 @@ async def test_a_measurement_that_is_invalid_says_so_in_the_table_and_in_the_exi
     [
         (["--url", "http://127.0.0.1:9"], 3, "http://127.0.0.1:9 does not answer"),
         (["--url", "localhost:8000"], 2, "must start with http"),
+        (["--url", "http://127.0.0.1:9", "--format", "native2"], 2, 'format "native2" is unknown'),
+        (["--url", "http://127.0.0.1:9", "--time-unit", "days"], 2, 'the time unit "days" is unknown'),
+        (["--url", "http://127.0.0.1:9", "--responses", "x.jsonl"], 2, "responses are joined with openai_batch only"),
         (["--url", "http://127.0.0.1:9", "--load", "burst=3"], 2, '"burst=3" is none of'),
         (
             ["--url", "http://127.0.0.1:9", "--api-key-env", "NO_SUCH"],

@@ -119,8 +119,7 @@ def _run_of(store: Store) -> str | None:
 def _of_run(run: str, tracking_uri: str | None, out: Path) -> list[tuple[Recommendation, Provenance]]:
     from tuner.tracking import default_tracking_uri, fetch_recommendations
 
-    found = fetch_recommendations(run, tracking_uri or default_tracking_uri(out))
-    return [(answer, provenance.model_copy(update={"run": run})) for answer, provenance in found]
+    return fetch_recommendations(run, tracking_uri or default_tracking_uri(out))
 
 
 def _choose(

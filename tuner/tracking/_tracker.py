@@ -138,7 +138,8 @@ class MlflowTracker:
         parent, folder = self._runs["parent"], f"recommended/{key_of(answer.condition)}"
         provenance = self._store.provenance()
         if provenance is not None:
-            client.log_text(parent, provenance.model_dump_json(indent=2), f"{folder}/provenance.json")
+            of_run = provenance.model_copy(update={"run": parent})
+            client.log_text(parent, of_run.model_dump_json(indent=2), f"{folder}/provenance.json")
         tags = {"study": self._plan.config.study, "verdict": answer.verdict, "config": answer.serve_config.id}
         if answer.effect:
             tags["gain"] = f"{answer.effect.gain:.3f}"

@@ -18,6 +18,7 @@ from mlflow.entities import Run
 from tests.integration.study_desk import CHAT, FinishedStudy, engines_of, run_tune, write_workload
 from tuner.records import Recommendation
 
+WRITTEN = {"recommendation.json", "serve.sh", "serve.yaml", "compose.yaml", "kubernetes.yaml"}
 CONDITIONS = ["code", CHAT]
 # The first test waits for the study: seconds on idle cores, minutes where something else has them.
 pytestmark = pytest.mark.timeout(600)
@@ -103,7 +104,7 @@ def test_code_is_told_to_change_with_an_interval_above_one(finished: FinishedStu
 def test_exports_say_what_the_recommendation_says(finished: FinishedStudy, condition: str) -> None:
     answer = answers(finished)[condition]
     directory = finished.directory / "recommended" / condition
-    assert sorted(p.name for p in directory.iterdir()) == ["recommendation.json", "serve.sh", "serve.yaml"]
+    assert {p.name for p in directory.iterdir()} == WRITTEN
     text = (directory / "serve.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(text) == yaml.safe_load(answer.serve_config.to_yaml())
     assert "SIMULATED" in text
@@ -206,7 +207,7 @@ def test_mlflow_says_what_is_recommended_and_why(
         chosen = {r.plan.number for r in finished.store().records() if r.plan.serve_config.id == answer.serve_config.id}
         assert marked == chosen
         files = {Path(item.path).name for item in client.list_artifacts(parent.info.run_id, f"recommended/{key}")}
-        assert files == {"provenance.json", "recommendation.json", "serve.sh", "serve.yaml"}
+        assert files == WRITTEN | {"provenance.json"}
     assert "| code |" in parent.data.tags["mlflow.note.content"]
 
 

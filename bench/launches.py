@@ -29,7 +29,7 @@ import aiohttp
 import psutil
 
 from bench.repeatability import demo_plan, launch_spec, serve_config
-from runners import Engine, LaunchSpec, LocalRunner
+from runners import Engine, LaunchFailure, LaunchSpec, LocalRunner
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's mount point, not a temporary file of ours
 MARKER = b"DFLASH_TUNER_STUDY=bench"
@@ -99,13 +99,16 @@ async def launch_all(count: int) -> int:
     segments_before = set(SHARED_MEMORY.iterdir())  # noqa: ASYNC240 - before anything runs
     # A first look makes what is made once (threads of the default pool, modules); descriptors are compared with it.
     descriptors_before, threads_before = descriptors(), own.num_threads()
-    dirty = 0
+    dirty = failed = 0
     print("launch config      stopped while  start s  stop s  killed  processes ports segments  descriptors  MB  left")
     for number in range(count):
         k, how = (0, 7)[number % 2], STOPS[number % len(STOPS)]
         seen = Seen()
         with watched(seen), tempfile.TemporaryDirectory() as directory:
-            report = await one_launch(launch_spec(plan, serve_config(plan, k), Path(directory)), how)
+            try:
+                report = await one_launch(launch_spec(plan, serve_config(plan, k), Path(directory)), how)
+            except LaunchFailure as failure:  # what it left is looked for all the same
+                report, failed = f"{failure.kind:>23s}", failed + 1
         left = [*left_of(seen, segments_before), *(f"fd {name}" for name in sorted(descriptors() - descriptors_before))]
         dirty += bool(left)
         print(
@@ -115,10 +118,10 @@ async def launch_all(count: int) -> int:
             flush=True,
         )
     print(
-        f"{count} launches, {dirty} left something; the tuner's descriptors {len(descriptors_before)} before, "
+        f"{count} launches, {failed} did not start, {dirty} left something; the tuner's descriptors {len(descriptors_before)} before, "
         f"{len(descriptors())} after; its threads {threads_before} before, {own.num_threads()} after"
     )
-    return 1 if dirty else 0
+    return 1 if dirty or failed else 0
 
 
 @contextmanager

@@ -118,7 +118,8 @@ async def launch_all(count: int) -> int:
             flush=True,
         )
     print(
-        f"{count} launches, {failed} did not start, {dirty} left something; the tuner's descriptors {len(descriptors_before)} before, "
+        f"{count} launches, {failed} did not start, {dirty} left something; "
+        f"the tuner's descriptors {len(descriptors_before)} before, "
         f"{len(descriptors())} after; its threads {threads_before} before, {own.num_threads()} after"
     )
     return 1 if dirty or failed else 0

@@ -56,7 +56,7 @@ def make_study(
         _write(store, plan, chance, failure)
     best = _serve_config({"method": "dflash", "num_speculative_tokens": 7})
     for number in range(trials, trials + 6):
-        plan = _plan(number, "confirm", best if number % 2 else _serve_config({}), conditions)
+        plan = _plan(number, "confirm", best if (number - trials) % 2 else _serve_config({}), conditions)
         _write(store, plan, chance, failure)
     records = store.records()
     for condition in conditions:

@@ -181,8 +181,11 @@ class ResolvedSpace:
         return point
 
     def complete(self, values: Values) -> dict[str, Scalar]:
-        """Fills in fixed values and engine defaults for knobs that are not named."""
-        defaults = {name: knob.engine_default for name, knob in self.knobs.items()}
+        """Fills in fixed values, the one value of knobs with a single choice, and engine defaults for the others."""
+        defaults = {
+            name: knob.values()[0] if len(knob.values()) == 1 else knob.engine_default
+            for name, knob in self.knobs.items()
+        }
         return {**defaults, **self.fixed, **values}
 
     def settings(self, values: Values) -> dict[str, Any]:

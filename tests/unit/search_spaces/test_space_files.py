@@ -64,6 +64,15 @@ def test_a_fixed_knob_is_not_searched_but_launched(tmp_path: Path, facts: Facts)
     assert "--no-enable-prefix-caching" in space.serve_config(space.baseline()).to_argv()
 
 
+def test_a_knob_with_a_single_choice_is_launched_with_it(tmp_path: Path, facts: Facts) -> None:
+    path = write(tmp_path, "name: mine\nextends: quick\nknobs: {num_speculative_tokens: {choices: [5]}}\n")
+    space = load_space(path).resolve(facts, fixed_args={}, env={})
+    assert "num_speculative_tokens" not in space.tunable()
+    config = space.serve_config(space.complete({"method": "dflash"}))
+    assert '"num_speculative_tokens": 5' in " ".join(config.to_argv())
+    assert "speculative" not in " ".join(space.serve_config(space.baseline()).to_argv())
+
+
 def test_the_baseline_never_speculates_even_where_the_method_is_fixed(tmp_path: Path, facts: Facts) -> None:
     path = write(tmp_path, "name: mine\nextends: quick\nfixed: {method: dflash}\n")
     space = load_space(path).resolve(facts, fixed_args={}, env={})

@@ -46,8 +46,8 @@ COMMANDS = {
     "show": "Show a study's trials and recommendations.",
     "explain": "Say why a study came out as it did: interactions, acceptance, speed model, load curve, what to do.",
     "verify": "Measure an exported configuration against the baseline on this host: same, better or worse.",
-    "report": "Write a study's report: one HTML file with the answer, the reasons and the plots.",
-    "export": "Write a recommended serve configuration.",
+    "report": "Write a study's report: one HTML file with the answer, the reasons and the plots; finished or not.",
+    "export": "Write a recommended serve configuration, or a job that runs the study elsewhere.",
     "sync": "Log to MLflow what could not be logged while the study ran.",
 }
 """Commands beside the default one: functions in `tuner/commands/`, with what `tune --help` says of each."""

@@ -31,9 +31,9 @@ class Opened:
     requests: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The host's own Chromium; nothing is downloaded."""
+    """The host's own Chromium; nothing is downloaded. Ends with the module: its event loop must not meet other tests."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium

@@ -110,7 +110,7 @@ async def test_several_processes_send_what_one_would(server: "ScriptedServer", l
         assert second.sent_s is not None
         assert second.sent_s >= ends[f"r{line}"]
     if load.kind == "concurrency":
-        assert server.most_in_flight == 5
+        assert 3 <= server.most_in_flight <= 5  # short requests need not all meet
     else:
         # All count from one clock, so requests of different processes leave in the order of the schedule.
         order = [name for name in server.started if int(name[1:]) >= 12]

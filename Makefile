@@ -34,7 +34,7 @@ demo: setup ## Tune a real vLLM with a real DFlash draft on the sample traffic (
 	@sh demo/demo.sh
 
 test: setup ## Everything, real engine included
-	$(BIN)/python -m pytest -n 2 -m "not engine and not packaging and not gpu"
+	$(BIN)/python -m pytest -n 4 -m "not engine and not packaging and not gpu"
 	$(BIN)/python -m pytest -m "engine or packaging"
 
 test-fast: $(VENV)/installed ## What needs no engine, in under a minute

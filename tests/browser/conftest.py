@@ -33,7 +33,7 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The host's own Chromium; nothing is downloaded. Ends with the module: its event loop must not meet other tests."""
+    """The host's own Chromium, nothing downloaded; its event loop must end before tests that have one of their own."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium

@@ -34,11 +34,11 @@ demo: setup ## Tune a real vLLM with a real DFlash draft on the sample traffic (
 	@sh demo/demo.sh
 
 test: setup ## Everything, real engine included
-	$(BIN)/python -m pytest -n 4 -m "not engine and not packaging and not gpu"
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not engine and not packaging and not gpu"
 	$(BIN)/python -m pytest -m "engine or packaging"
 
 test-fast: $(VENV)/installed ## What needs no engine, in under a minute
-	$(BIN)/python -m pytest -n 3 -q -m "not engine and not packaging and not gpu and not slow"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -q -m "not engine and not packaging and not gpu and not slow"
 
 test-gpu: $(VENV)/installed ## What needs NVIDIA GPUs; skipped, with the reason, where there are none
 	$(BIN)/python -m pytest -m gpu

@@ -18,6 +18,8 @@ from mlflow.entities import Run
 from tests.integration.study_desk import CHAT, FinishedStudy, engines_of, run_tune, write_workload
 from tuner.records import Recommendation
 
+pytestmark = pytest.mark.slow  # the study that all of them look at takes half a minute
+
 WRITTEN = {"recommendation.json", "serve.sh", "serve.yaml", "compose.yaml", "kubernetes.yaml"}
 CONDITIONS = ["code", CHAT]
 # The first test waits for the study: seconds on idle cores, minutes where something else has them.
@@ -228,14 +230,12 @@ def fetched(finished: FinishedStudy, tmp_path: Path, client: mlflow.MlflowClient
     return tmp_path
 
 
-@pytest.mark.slow
 def test_a_deployment_fetches_the_recommendation_from_mlflow_by_alias(finished: FinishedStudy, fetched: Path) -> None:
     (file,) = fetched.rglob("serve.yaml")
     expected = answers(finished)["code"].serve_config.to_yaml()
     assert yaml.safe_load(file.read_text(encoding="utf-8")) == yaml.safe_load(expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("source", ["run", "alias"])
 def test_export_takes_a_recommendation_out_of_mlflow_without_the_study(
     finished: FinishedStudy, parent: Run, source: str, tmp_path: Path

@@ -36,6 +36,7 @@ def test_a_baseline_that_cannot_start_ends_at_once_with_the_reason(desk: Desk, o
     assert (record.status, record.failure.infrastructure, record.measurements) == ("rejected", False, {})
 
 
+@pytest.mark.slow
 def test_an_engine_that_never_becomes_ready_ends_after_the_time_that_was_set(desk: Desk, out: Path) -> None:
     ended = run_tune(
         *desk.options("s", out, ready_timeout="3s"), "--no-tracking", env={"SIMULATED_FAULTS": "never_ready"}

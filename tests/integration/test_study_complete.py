@@ -18,12 +18,11 @@ from mlflow.entities import Run
 from tests.integration.study_desk import CHAT, FinishedStudy, engines_of, run_tune, write_workload
 from tuner.records import Recommendation
 
-pytestmark = pytest.mark.slow  # the study that all of them look at takes half a minute
-
 WRITTEN = {"recommendation.json", "serve.sh", "serve.yaml", "compose.yaml", "kubernetes.yaml"}
 CONDITIONS = ["code", CHAT]
 # The first test waits for the study: seconds on idle cores, minutes where something else has them.
-pytestmark = pytest.mark.timeout(600)
+# The study that all of them look at takes half a minute.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 def answers(study: FinishedStudy) -> dict[str, Recommendation]:

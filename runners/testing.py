@@ -10,6 +10,7 @@ support, collect it. Imports no test library.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from runners.spec import Engine, LaunchSpec, Runner
 _NEVER_SILENT_S = 60.0
 
 
-class RunnerContract:
+class RunnerContract(ABC):
     """Properties of a runner.
 
     Attributes:
@@ -32,17 +33,17 @@ class RunnerContract:
 
     owns_engine: ClassVar[bool] = True
 
+    @abstractmethod
     def runner(self) -> Runner:
         """The runner under test."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spec(self, directory: Path) -> LaunchSpec:
         """A launch that works."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broken(self, directory: Path) -> tuple[Runner, LaunchSpec]:
         """A runner and a launch that never serves, for a reason that is the configuration's."""
-        raise NotImplementedError
 
     async def test_a_launch_gives_a_working_engine_of_which_nothing_is_left(self, tmp_path: Path) -> None:
         runner, spec, steps = self.runner(), self.spec(tmp_path), list[str]()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.test_exporters import OwnContract
+from tests.contract.test_exporters import CONTRACTS
 from tuner.exporters.testing import provenance, samples
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -27,7 +27,7 @@ for format, sample, argv in json.load(sys.stdin):
 
 def test_the_engine_parses_the_command_of_every_export() -> None:
     lines = []
-    for contract in OwnContract.__subclasses__():
+    for contract in CONTRACTS:
         for sample, made in samples().items():
             words, _ = contract().started(contract.exporter.export(made, provenance()))
             lines.append((contract.exporter.name, sample, list(words)))

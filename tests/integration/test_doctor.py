@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -15,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.study_desk import Desk, run_tune
+from tests.stand_in_driver import build_stand_in
 from tuner.doctor import Question, check_clock, check_disk, check_mlflow, check_models, examine
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -68,12 +66,7 @@ def test_a_problem_is_named_with_its_remedy_and_exit_code_2(desk: Desk, vllm_pyt
 
 @pytest.mark.slow
 def test_gpus_are_examined_one_by_one(tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler here to make the driver's stand-in with")
-    source = ROOT / "tests" / "data" / "nvml" / "nvml_stand_in.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source], check=True)
-    env = {"LD_LIBRARY_PATH": str(tmp_path), "STAND_IN_USED_MIB": "30720"}
+    env = {**build_stand_in(tmp_path), "STAND_IN_USED_MIB": "30720"}
     done = run_tune("doctor", "--json", env=env)
     checks = {check["name"]: check for check in json.loads(done.stdout)}
     assert checks["driver"]["found"] == "NVIDIA 580.95.05, 2 usable GPUs"

@@ -5,19 +5,17 @@ The engine is the simulated one behind a script of another name, because what is
 
 import os
 import shlex
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.study_desk import Desk, run_tune
+from tests.stand_in_driver import build_stand_in
 from tuner.store import Store
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """\
 {{ echo "$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES"; grep Cpus_allowed_list /proc/self/status; }} > {seen}
 exec {python} -P -m runners.simulated serve "$@"
@@ -28,13 +26,7 @@ IDLE = {"STAND_IN_USED_MIB": "512", "STAND_IN_UTILIZATION": "0", "STAND_IN_REASO
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a host with the stand-in's GPUs, all idle."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler here to make the stand-in with")
-    directory = tmp_path_factory.mktemp("driver")
-    source = ROOT / "tests" / "data" / "nvml" / "nvml_stand_in.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", directory / "libnvidia-ml.so.1", source], check=True)
-    return {"LD_LIBRARY_PATH": str(directory), **IDLE}
+    return {**build_stand_in(tmp_path_factory.mktemp("driver")), **IDLE}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ pytest collect it. Imports no test library.
 # ruff: noqa: D102, S101
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ BREAKOUT = "x\ny: 1\r\n\u2028exec touch owned\x1b[31m -->"
 """A name that tries to leave a comment."""
 
 
-class ExporterContract:
+class ExporterContract(ABC):
     """Properties of an exporter.
 
     Attributes:
@@ -32,13 +33,13 @@ class ExporterContract:
     exporter: ClassVar[Exporter]
     takes_variables: ClassVar[bool] = True
 
+    @abstractmethod
     def started(self, text: str) -> tuple[Sequence[str], Mapping[str, str]]:
         """What a deployment of this file starts: the words after `vllm serve`, and the variables that the file sets.
 
         Read the file as its consumer would: parse it, undo its quoting and its variables. Words that the format adds
         for itself, such as --host and --port, may follow the configuration's own; other variables may be there too.
         """
-        raise NotImplementedError
 
     def test_its_name_and_file_are_plain(self) -> None:
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.exporter.name)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from runners.gpu import Recording, open_nvml
+from tests.stand_in_driver import build_stand_in
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,16 +18,10 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `python -m runners.gpu` prints on a host whose driver is the stand-in."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler here to make the stand-in with")
-    directory = tmp_path_factory.mktemp("driver")
-    source = ROOT / "tests" / "data" / "nvml" / "nvml_stand_in.c"
-    library = directory / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, source], check=True)
+    driver = build_stand_in(tmp_path_factory.mktemp("driver"))
     made = subprocess.run(
         [sys.executable, "-m", "runners.gpu", "--seconds", "0.1"],
-        env={**os.environ, "LD_LIBRARY_PATH": str(directory)},
+        env={**os.environ, **driver},
         cwd=ROOT,
         capture_output=True,
         text=True,

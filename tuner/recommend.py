@@ -150,7 +150,7 @@ def _paired(
     """Ratios of a candidate to the baseline, shape (rounds, blocks); NaN where a block was not measured."""
     found = _valid(trials, condition)
     rounds = sorted(set(found) & set(base))
-    return np.array([_block_ratios(found[r], base[r], objective) for r in rounds])
+    return np.array([block_ratios(found[r], base[r], objective) for r in rounds])
 
 
 def _spreads(
@@ -197,7 +197,8 @@ def _candidate(
     )
 
 
-def _block_ratios(candidate: Measurement, baseline: Measurement, objective: Objective) -> list[float]:
+def block_ratios(candidate: Measurement, baseline: Measurement, objective: Objective) -> list[float]:
+    """How many times better the candidate is, by block of the baseline; nan where one of them has no figure."""
     theirs = {b.block: b.metrics.get(objective.metric, math.nan) for b in baseline.blocks}
     ours = {b.block: b.metrics.get(objective.metric, math.nan) for b in candidate.blocks}
     ratios = []

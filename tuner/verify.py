@@ -5,7 +5,6 @@ every other round in the opposite order, as the confirmation of a study does; ve
 statistics. Searches nothing and recommends nothing.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -26,6 +25,7 @@ from tuner.gpus import find_gpus
 from tuner.objective import Objective
 from tuner.output_check import check_outputs
 from tuner.plan import Plan, make_plan
+from tuner.recommend import block_ratios
 from tuner.records import Effect, Measurement, OutputCheck, Recommendation, Strict, TrialPlan, TrialRecord
 from tuner.stats import paired_gain
 from tuner.store import Store
@@ -191,7 +191,7 @@ def _verdict(
             f"{condition.key}: {len(valid)} of {len(rounds)} rounds are valid and two are needed; "
             f"first problem: {problems[0]}; quiet the host or lower --load"
         )
-    interval = paired_gain(np.array([_ratios(*pair, objective) for pair in valid]), confidence=confidence)
+    interval = paired_gain(np.array([block_ratios(*pair, objective) for pair in valid]), confidence=confidence)
     outputs = check_outputs([ours.greedy_outputs for ours, _ in valid], [theirs.greedy_outputs for _, theirs in valid])
     worse = interval.high < 1 or outputs.verdict == "changed"
     return Verdict(
@@ -207,15 +207,6 @@ def _verdict(
         acceptance_length=_mean([ours for ours, _ in valid], "acceptance_length"),
         reference_acceptance_length=_mean([theirs for _, theirs in valid], "acceptance_length"),
     )
-
-
-def _ratios(ours: Measurement, theirs: Measurement, objective: Objective) -> list[float]:
-    values = {b.block: b.metrics.get(objective.metric, 0.0) for b in ours.blocks}
-    return [
-        objective.gain(values[b.block], base) if values.get(b.block, 0) > 0 and base > 0 else math.nan
-        for b in theirs.blocks
-        for base in [b.metrics.get(objective.metric, 0.0)]
-    ]
 
 
 def _mean(measurements: list[Measurement], name: str) -> float | None:

@@ -28,8 +28,9 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from bench.repeatability import demo_plan, launch_spec, serve_config
+from bench.demo_engine import demo_config, launch_spec, serve_config
 from runners import Engine, LaunchFailure, LaunchSpec, LocalRunner
+from tuner.plan import make_plan
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's mount point, not a temporary file of ours
 MARKER = b"DFLASH_TUNER_STUDY=bench"
@@ -94,7 +95,7 @@ def loopback_up() -> None:
 
 async def launch_all(count: int) -> int:
     """All launches; how many left something is the exit code's question."""
-    plan = demo_plan(4)
+    plan = make_plan(demo_config(requests=4))
     own = psutil.Process()
     segments_before = set(SHARED_MEMORY.iterdir())  # noqa: ASYNC240 - before anything runs
     # A first look makes what is made once (threads of the default pool, modules); descriptors are compared with it.
@@ -201,8 +202,9 @@ def _left(seen: Seen, segments_before: set[Path]) -> Iterator[str]:
             if path not in segments_before and (_alone() or path.stat().st_ino in seen.segments):
                 yield f"segment {path.name}"
     for connection in psutil.net_connections("inet"):
-        if connection.status == _LISTEN and (connection.laddr.port in seen.ports or _alone()):
-            yield f"port {connection.laddr.port}"
+        where = connection.laddr
+        if where and connection.status == _LISTEN and (where.port in seen.ports or _alone()):
+            yield f"port {where.port}"
     for scratch in Path(tempfile.gettempdir()).glob("dflash-tuner-*"):
         yield f"directory {scratch.name}"
 

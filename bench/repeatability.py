@@ -1,6 +1,6 @@
 """The same measurement five times on one engine: how far apart are the figures, and was the load what was asked for?
 
-    .venv/bin/python bench/repeatability.py            # the demo pair on the CPU engine, K=7, concurrency 1 and 8
+    .venv/bin/python -m bench.repeatability            # the demo pair on the CPU engine, K=7, concurrency 1 and 8
 
 Before each measurement a fixed piece of work of the engine's footprint runs on the engine's core (`host_control.py`),
 because hosts drift: a shared one slows down for seconds or minutes. Prints a row per repeat and, per concurrency, the
@@ -18,19 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners import Engine, LaunchSpec, LocalRunner
-from search_spaces import Scalar, ServeConfig
+from bench.demo_engine import ROOT, demo_config, launch_spec, serve_config
+from runners import Engine, LocalRunner
 from tuner.breakdown import Breakdown
 from tuner.conditions import Condition
-from tuner.config import build_config
-from tuner.engine_command import engine_argv
 from tuner.host import away_from_engine
 from tuner.measure import measure
-from tuner.plan import Plan, make_plan
+from tuner.plan import make_plan
 from tuner.records import Measurement
 from workloads import Block, Load
 
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 0.03
 
 
@@ -59,7 +56,7 @@ class Repeat:
 
 async def repeat(arguments: argparse.Namespace) -> dict[int, list[Repeat]]:
     """All measurements on one launch, by concurrency; the concurrencies take turns, so that drift meets all of them."""
-    plan = demo_plan(arguments.requests)
+    plan = make_plan(demo_config(requests=arguments.requests))
     blocks = plan.search_blocks[arguments.profile]
     results: dict[int, list[Repeat]] = {concurrency: [] for concurrency in arguments.concurrency}
     with tempfile.TemporaryDirectory() as directory:
@@ -104,41 +101,6 @@ def longer(blocks: Sequence[Block], concurrency: int) -> list[Block]:
         for turn in range(max(1, concurrency // 2))
         for block in blocks
     ]
-
-
-def demo_plan(requests: int) -> Plan:
-    """The demo's plan, for its profiles and blocks."""
-    return make_plan(
-        build_config(
-            workload=ROOT / "workloads/samples/api_traffic.jsonl",
-            model=str(ROOT / "demo/models/target"),
-            draft=str(ROOT / "demo/models/draft"),
-            engine_argv=engine_argv(python=str(ROOT / ".engine/bin/python"), command=None),
-            engine_args=("--dtype", "float32", "--enforce-eager", "--max-model-len", "4096"),
-            engine_env={"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
-            space=str(ROOT / "demo/space.yaml"),
-            load="concurrency=1",
-            requests=requests,
-            study="bench",
-        )
-    )
-
-
-def serve_config(plan: Plan, k: int) -> ServeConfig:
-    """The demo's engine with draft length k."""
-    values: dict[str, Scalar] = {"method": "dflash", "num_speculative_tokens": k} if k else {"method": "none"}
-    return plan.space.serve_config(plan.space.complete(values))
-
-
-def launch_spec(plan: Plan, config: ServeConfig, directory: Path) -> LaunchSpec:
-    """How the bench starts an engine."""
-    return LaunchSpec(
-        argv=(*plan.config.engine_argv, *config.to_argv(), "--served-model-name", "bench"),
-        env=config.env,
-        workdir=directory,
-        served_model="bench",
-        study="bench",
-    )
 
 
 def report(concurrency: int, repeats: list[Repeat]) -> bool:

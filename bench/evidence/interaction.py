@@ -22,25 +22,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.demo_engine import ENGINE_ARGS, ROOT, SAMPLE, demo_config, launch_spec
 from bench.evidence.page import write_page
 from runners import Engine, LaunchSpec, LocalRunner
 from search_spaces import Scalar
 from tuner import host
 from tuner.breakdown import Breakdown
-from tuner.config import TuneConfig, build_config
-from tuner.engine_command import engine_argv
+from tuner.config import TuneConfig
 from tuner.gpus import find_gpus
 from tuner.plan import make_plan
 from tuner.records import TrialPlan
 from tuner.store import Store
 from tuner.trial import Bench, run_trial
 
-ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = ROOT / "workloads/samples/api_traffic.jsonl"
 DROP_OFF = "disable_eagle_block_drop"
 PROMPT_TOKENS = (128, 129, 200, 257)
 MORE_TOKENS = 40
-ENGINE_ARGS = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "4096", "--enable-prompt-tokens-details")
 
 
 @dataclass(frozen=True)
@@ -142,13 +139,9 @@ def _config(name: str, step: Step, out: Path) -> TuneConfig:
     traffic.parent.mkdir(parents=True, exist_ok=True)
     lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
     traffic.write_text("".join(line for line in lines if json.loads(line)["route"] == step.route), encoding="utf-8")
-    return build_config(
+    return demo_config(
         workload=traffic,
-        model=str(ROOT / "demo/models/target"),
-        draft=str(ROOT / "demo/models/draft"),
-        engine_argv=engine_argv(python=str(ROOT / ".engine/bin/python"), command=None),
-        engine_args=ENGINE_ARGS,
-        engine_env={"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
+        engine_args=(*ENGINE_ARGS, "--enable-prompt-tokens-details"),
         space="dflash",
         load=step.load,
         temperature=step.temperature,
@@ -170,10 +163,7 @@ def cached(path: Path, launches: int) -> None:
             continue
         launches -= 1
         with tempfile.TemporaryDirectory() as directory:
-            argv = (*plan.config.engine_argv, *config.to_argv(), "--served-model-name", "bench")
-            spec = LaunchSpec(
-                argv=argv, env=config.env, workdir=Path(directory), served_model="bench", study="evidence"
-            )
+            spec = launch_spec(plan, config, Path(directory))
             found[config.label()] = asyncio.run(_launched(spec))
         path.write_text(json.dumps(found, indent=1), encoding="utf-8")
         print(config.label(), found[config.label()])

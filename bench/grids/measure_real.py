@@ -1,9 +1,9 @@
 """Measures the ground-truth grid: every serve config of bench/grids/space.yaml on the real CPU engine, demo pair.
 
-    .venv/bin/python bench/grids/measure_real.py                    # all that is missing, one launch after the other
-    .venv/bin/python bench/grids/measure_real.py --minutes 60       # stops after that time; run it again to go on
-    .venv/bin/python bench/grids/measure_real.py --launches 2       # a second launch of each: do launches differ?
-    .venv/bin/python bench/grids/measure_real.py --pack             # makes real_cpu.csv.gz, which the benches read
+    .venv/bin/python -m bench.grids.measure_real                    # all that is missing, one launch after the other
+    .venv/bin/python -m bench.grids.measure_real --minutes 60       # stops after that time; run it again to go on
+    .venv/bin/python -m bench.grids.measure_real --launches 2       # a second launch of each: do launches differ?
+    .venv/bin/python -m bench.grids.measure_real --pack             # makes real_cpu.csv.gz, which the benches read
 
 A row is one measurement: two profiles x temperatures 0 and 0.8 x concurrency 1 and 8 (4 where prompts are long) x
 three repeats on each launch. The rows of a launch are appended together when it is complete, so a killed run
@@ -26,15 +26,13 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from runners import Engine, EngineMetrics, LaunchFailure, LaunchSpec, LocalRunner
+from bench.demo_engine import demo_config, launch_spec
+from runners import Engine, EngineMetrics, LaunchFailure, LocalRunner
 from search_spaces import ServeConfig
-from tuner.config import build_config
-from tuner.engine_command import engine_argv
 from tuner.host import away_from_engine
 from tuner.plan import Plan, make_plan
 from workloads import Block, Load, ReplayMetrics, Target, replay, summarise
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 TABLE = HERE / "real_cpu.csv"
 TEMPERATURES = (0.0, 0.8)
@@ -71,7 +69,7 @@ def main() -> int:
     if arguments.pack:
         print(pack(arguments.out))
         return 0
-    plan = demo_plan()
+    plan = make_plan(demo_config(space=str(HERE / "space.yaml"), blocks=BLOCKS, study="grid"))
     missing = list(missing_launches(plan, arguments.out, arguments.launches))
     print(f"{len(missing)} launches are missing in {arguments.out}", flush=True)
     begun_s = time.monotonic()
@@ -86,24 +84,6 @@ def main() -> int:
         progress = f"{number + 1}/{len(missing)}, {each_s:.0f} s each, {left_min:.0f} min left"
         print(f"{progress}  {config.label()}: {digest(rows)}", flush=True)
     return 0
-
-
-def demo_plan() -> Plan:
-    """The demo's plan over the grid's space: profiles, blocks and serve configs."""
-    return make_plan(
-        build_config(
-            workload=ROOT / "workloads/samples/api_traffic.jsonl",
-            model=str(ROOT / "demo/models/target"),
-            draft=str(ROOT / "demo/models/draft"),
-            engine_argv=engine_argv(python=str(ROOT / ".engine/bin/python"), command=None),
-            engine_args=("--dtype", "float32", "--enforce-eager", "--max-model-len", "4096"),
-            engine_env={"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
-            space=str(HERE / "space.yaml"),
-            load="concurrency=1",
-            blocks=BLOCKS,
-            study="grid",
-        )
-    )
 
 
 def grid(plan: Plan) -> list[ServeConfig]:
@@ -141,13 +121,8 @@ async def measure_config(plan: Plan, config: ServeConfig, launch: int) -> list[R
     head |= {"method": config.values["method"], "kv_block_size": config.values["kv_block_size"]}
     head["prefix_caching"] = config.values["prefix_caching"]
     with tempfile.TemporaryDirectory() as directory:
-        spec = LaunchSpec(
-            argv=(*plan.config.engine_argv, *config.to_argv(), "--served-model-name", "grid"),
-            env={**config.env, "VLLM_CACHE_ROOT": str(CACHE)},
-            workdir=Path(directory),
-            served_model="grid",
-            study="grid",
-        )
+        spec = launch_spec(plan, config, Path(directory))
+        spec = dataclasses.replace(spec, env={**spec.env, "VLLM_CACHE_ROOT": str(CACHE)})
         try:
             async with LocalRunner().launch(spec) as engine:
                 with away_from_engine(plan.space.facts.device):

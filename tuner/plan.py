@@ -75,7 +75,7 @@ def make_plan(config: TuneConfig, *, assumed_gpus: tuple[Gpu, ...] | None = None
     """
     objective, slos = parse_objective(config.objective), parse_slos(config.slo)
     temperature = parse_temperature(config.temperature)
-    workload, warnings = _read(config)
+    workload, warnings = read_traffic(config)
     profiles = split_profiles(workload, config.profile_by)
     conditions = plan_conditions(profiles, temperature, config.load)
     search_blocks, held_out_blocks = _blocks(profiles, config)
@@ -174,7 +174,7 @@ def _earlier_study(config: TuneConfig, objective: Objective) -> tuple[Hint, ...]
     return hints
 
 
-def _read(config: TuneConfig) -> tuple[Workload, list[str]]:
+def read_traffic(config: TuneConfig) -> tuple[Workload, list[str]]:
     """The workload or a sample of it, and how the sample differs from the whole."""
     opened = partial(
         stream_requests,

@@ -9,7 +9,6 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from search_spaces import read_checkpoint
 from tuner.config import TuneConfig
 from tuner.errors import StudyError, UsageError
 from tuner.explain.observed import Arm, arms_of
+from tuner.plan import read_traffic
 from tuner.store import Store, write_atomically
-from workloads import Profile, Request, Workload, read_sample, split_profiles, stream_requests
+from workloads import Profile, Request, split_profiles
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 LENGTH_STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
@@ -52,7 +52,8 @@ def export_draft_training(store: Store, directory: Path) -> Exported:
         raise UsageError(f"study {config.study!r} has no draft to train further; run one with --draft")
     groups: dict[Group, list[dict[str, Any]]] = {}
     left_out: dict[str, int] = {}
-    for profile in _profiles(config):
+    workload, _ = read_traffic(config)
+    for profile in split_profiles(workload, config.profile_by):
         training, _ = profile.split(config.held_out, config.seed)
         for request in _longest_turns(training):
             reason = _unusable(request)
@@ -103,24 +104,6 @@ def _estimate_row(condition: str, arm: Arm) -> str:
     lengths = [now + step for step in LENGTH_STEPS if now + step <= arm.k + 1]
     cells = [f"{length:.2f}: {gain_of_length(arm.metrics, length):.2f}x" for length in lengths]
     return f"| {condition} | {arm.label} | {' , '.join(cells)} |"
-
-
-def _profiles(config: TuneConfig) -> tuple[Profile, ...]:
-    opened = partial(
-        stream_requests,
-        config.workload,
-        format=config.workload_format,
-        max_bad_share=config.max_bad_share,
-        time_unit=config.time_unit,
-        responses=config.responses,
-        vocab_size=read_checkpoint(config.model).vocab_size,
-    )
-    workload: Workload
-    if config.sample is None:
-        workload = opened().workload()
-    else:
-        workload, _ = read_sample(opened, config.sample, seed=config.seed, profile_by=config.profile_by)
-    return split_profiles(workload, config.profile_by)
 
 
 def _longest_turns(profile: Profile) -> Iterable[Request]:

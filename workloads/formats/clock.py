@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from workloads.errors import LineError, WorkloadFormatError
+from workloads.formats.fields import number_of
 
 TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
 TIME_UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
@@ -132,18 +133,9 @@ def _sentence(unit: TimeUnit, name: str, *, is_epoch: bool) -> str:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, also one written as a text (OTLP writes nanoseconds so, and so does CSV)."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return value
     if isinstance(value, str):
-        for kind in (int, float):
-            try:
-                return kind(value)
-            except ValueError:
-                continue
-    return None
+        return number_of(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _epoch_unit(number: float) -> TimeUnit | None:

@@ -23,6 +23,16 @@ def present(record: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
+def number_of(text: str) -> int | float | None:
+    """The number that a text writes, as OTLP, CSV and some SDKs do; None for any other text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
 def text(record: Mapping[str, Any], name: str) -> str:
     """A text that must be there.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from workloads.errors import LineError
 from workloads.formats.building import body_request, textless_request
 from workloads.formats.clock import Clock, RecordedTimes
-from workloads.formats.fields import as_seconds, as_text, as_tokens, present, shown, structure
+from workloads.formats.fields import as_seconds, as_text, as_tokens, number_of, present, shown, structure
 from workloads.formats.format import Reading
 from workloads.formats.framing import Framing
 from workloads.request import Recorded, Request
@@ -120,13 +120,8 @@ def _numbers(sampling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, str):
-        for kind in (int, float):
-            try:
-                return kind(value)
-            except ValueError:
-                continue
-    return value
+    found = number_of(value) if isinstance(value, str) else None
+    return value if found is None else found
 
 
 def _recorded(observation: Mapping[str, Any], clock: Clock) -> Recorded:

@@ -13,7 +13,7 @@ from tuner.objective import Objective
 from tuner.output_check import check_outputs
 from tuner.records import Effect, Measurement, OutputCheck, Recommendation, TrialPlan, TrialRecord
 from tuner.rules import Rules, meets_slos
-from tuner.stats import Spread, paired_gain, pooled, spread_of
+from tuner.stats import paired_gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,11 @@ def recommend(condition: Condition, records: Sequence[TrialRecord], rules: Rules
         raise ValueError(f"condition {condition.key!r}: no valid confirmation of the baseline")
     others = _by_config([r for r in confirmed if r not in baseline and condition.key in r.plan.conditions])
     corrected = 1 - (1 - rules.confidence) / max(1, len(others))
-    spreads = _spreads(confirmed, baseline, rules)
-    candidates = []
-    for entrant, trials in others.items():
-        shared = pooled([spread for pair, spread in spreads.items() if pair != (condition.key, entrant)])
-        found = _candidate(trials, base, condition.key, rules, confidence=corrected, others=shared)
-        candidates += [found] if found else []
+    candidates = [
+        found
+        for trials in others.values()
+        if (found := _candidate(trials, base, condition.key, rules, confidence=corrected))
+    ]
     reliable = [c for c in candidates if c.acceptable and c.effect.low > 1]
     best = max(reliable or candidates, key=lambda c: (c.acceptable, c.effect.gain), default=None)
     base_meets = all(meets_slos(m, rules) for m in base.values())
@@ -153,21 +152,6 @@ def _paired(
     return np.array([block_ratios(found[r], base[r], objective) for r in rounds])
 
 
-def _spreads(
-    confirmed: Sequence[TrialRecord], baseline: list[TrialRecord], rules: Rules
-) -> dict[tuple[str, str], Spread]:
-    """(condition, entrant) -> spread, of everything that the study confirmed."""
-    spreads = {}
-    for condition in sorted({key for record in confirmed for key in record.measurements}):
-        base = _valid(baseline, condition)
-        for entrant, trials in _by_config([r for r in confirmed if r not in baseline]).items():
-            ratios = _paired(trials, base, condition, rules.objective)
-            spread = spread_of(ratios) if len(ratios) else None
-            if spread is not None:
-                spreads[condition, entrant] = spread
-    return spreads
-
-
 def _candidate(
     trials: list[TrialRecord],
     base: Mapping[int, Measurement],
@@ -175,7 +159,6 @@ def _candidate(
     rules: Rules,
     *,
     confidence: float,
-    others: Spread | None,
 ) -> _Candidate | None:
     found = _valid(trials, condition)
     rounds = sorted(set(found) & set(base))
@@ -183,7 +166,7 @@ def _candidate(
     if not len(ratios) or np.isfinite(ratios).any(axis=-1).sum() < 2:
         # One launch says nothing about how much launches differ.
         return None
-    interval = paired_gain(ratios, confidence=confidence, others=others)
+    interval = paired_gain(ratios, confidence=confidence)
     return _Candidate(
         trials=trials,
         measurements=[found[r] for r in rounds],

@@ -9,17 +9,12 @@ meant for 95% covered 74% to 85% where launches differ more than blocks).
 """
 
 import math
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 FILL_ITERATIONS = 50
-FEWEST_TO_BORROW = 4
-MOST_BORROWED = 8
-"""Degrees of freedom that other candidates lend at most: their noise is alike, not the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,54 +28,12 @@ class Interval:
     pairs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Variance of the means of rounds and of blocks, in log units, with their degrees of freedom."""
-
-    rounds: float
-    rounds_freedom: float
-    blocks: float
-    blocks_freedom: float
-
-
-def spread_of(ratios: NDArray[np.float64]) -> Spread | None:
-    """The spread of one candidate's ratios; None where fewer than two rounds or blocks are complete."""
-    logs = np.log(ratios[np.isfinite(ratios).all(axis=1)])
-    rounds, blocks = logs.shape
-    if rounds < 2 or blocks < 2:
-        return None
-    return Spread(
-        rounds=float(logs.mean(axis=1).var(ddof=1)),
-        rounds_freedom=rounds - 1,
-        blocks=float(logs.mean(axis=0).var(ddof=1)),
-        blocks_freedom=blocks - 1,
-    )
-
-
-def pooled(spreads: Sequence[Spread]) -> Spread | None:
-    """What the other candidates of a study say about the noise that all share: their median, one wild one is no matter.
-
-    None where there are too few to tell a wild one.
-    """
-    if len(spreads) < FEWEST_TO_BORROW:
-        return None
-    return Spread(
-        rounds=statistics.median(s.rounds for s in spreads),
-        rounds_freedom=min(MOST_BORROWED, sum(s.rounds_freedom for s in spreads)),
-        blocks=statistics.median(s.blocks for s in spreads),
-        blocks_freedom=min(MOST_BORROWED, sum(s.blocks_freedom for s in spreads)),
-    )
-
-
-def paired_gain(ratios: NDArray[np.float64], *, confidence: float, others: Spread | None = None) -> Interval:
+def paired_gain(ratios: NDArray[np.float64], *, confidence: float) -> Interval:
     """Interval for the geometric mean of paired ratios.
 
     Args:
         ratios: shape (rounds, blocks), better/worse ratios above 0; NaN marks a missing cell.
         confidence: level of the two-sided interval.
-        others: the spread of the other candidates of the study. Two or three rounds say little about how launches
-            differ, all candidates together say more: mean squares are moderated by it (Smyth, "Linear models and
-            empirical Bayes methods for assessing differential expression", 2004, section 4).
 
     Raises:
         ValueError: fewer than two rounds are present, or a ratio is not above 0.
@@ -94,7 +47,7 @@ def paired_gain(ratios: NDArray[np.float64], *, confidence: float, others: Sprea
         raise ValueError("ratios must be above 0")
     logs = _filled(np.log(np.where(present, cells, 1.0)), present)
     mean = float(logs.mean())
-    half = _half_width(logs, int((~present).sum()), confidence, others)
+    half = _half_width(logs, int((~present).sum()), confidence)
     return Interval(
         gain=math.exp(mean),
         low=math.exp(mean - half),
@@ -104,7 +57,7 @@ def paired_gain(ratios: NDArray[np.float64], *, confidence: float, others: Sprea
     )
 
 
-def _half_width(logs: NDArray[np.float64], missing: int, confidence: float, others: Spread | None) -> float:
+def _half_width(logs: NDArray[np.float64], missing: int, confidence: float) -> float:
     from scipy.special import stdtrit  # scipy.stats would cost a second to import
 
     rounds, blocks = logs.shape
@@ -113,24 +66,14 @@ def _half_width(logs: NDArray[np.float64], missing: int, confidence: float, othe
     free = max(1, (rounds - 1) * (blocks - 1) - missing)
     ms_rounds = float(blocks * ((row_means - mean) ** 2).sum() / (rounds - 1))
     ms_blocks = float(rounds * ((column_means - mean) ** 2).sum() / max(1, blocks - 1))
-    rounds_freedom, blocks_freedom = float(rounds - 1), float(max(1, blocks - 1))
-    if others is not None:
-        ms_rounds = _moderated(ms_rounds, rounds_freedom, others.rounds * blocks, others.rounds_freedom)
-        ms_blocks = _moderated(ms_blocks, blocks_freedom, others.blocks * rounds, others.blocks_freedom)
-        rounds_freedom += others.rounds_freedom
-        blocks_freedom += others.blocks_freedom
     ms_cells = float((residuals**2).sum() / free)
     # Never below what either effect alone shows: the subtraction may cancel more than there is.
     combined = max(ms_rounds + ms_blocks - ms_cells, ms_rounds, ms_blocks)
     if combined <= 0:
         return 0.0
-    spread = ms_rounds**2 / rounds_freedom + ms_blocks**2 / blocks_freedom + ms_cells**2 / free
+    spread = ms_rounds**2 / (rounds - 1) + ms_blocks**2 / max(1, blocks - 1) + ms_cells**2 / free
     freedom = max(1.0, combined**2 / spread)
     return float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(combined / logs.size)
-
-
-def _moderated(own: float, freedom: float, borrowed: float, borrowed_freedom: float) -> float:
-    return (own * freedom + borrowed * borrowed_freedom) / (freedom + borrowed_freedom)
 
 
 def _filled(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:

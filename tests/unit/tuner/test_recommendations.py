@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from search_spaces import Scalar
-from tests.unit.tuner.made import CODE, dflash, measurement, record, rules
+from tests.unit.tuner.made import CODE, dflash, measurement, record, resolved_space, rules
 from tuner.objective import parse_slos
 from tuner.ranking import shortlist
 from tuner.recommend import recommend
@@ -140,6 +140,31 @@ def test_several_finalists_share_the_doubt() -> None:
     assert two.effect is not None
     assert [one.effect.confidence, two.effect.confidence] == pytest.approx([0.95, 0.975])
     assert two.effect.low < one.effect.low < one.effect.high < two.effect.high
+
+
+@pytest.mark.slow
+def test_the_interval_covers_although_one_launch_serves_all_conditions() -> None:
+    """What the other conditions say of a launch is no second launch: nothing may be borrowed from them."""
+    rng, space = np.random.default_rng(3), resolved_space()
+    truth, conditions, covered, draws = 1.5, ("code", "b", "c", "d", "e", "f"), 0, 400
+
+    def launched(step: str, number: int, values: Mapping[str, Scalar], scale: float) -> TrialRecord:
+        launch = rng.normal(0, 0.02)
+        found = []
+        for name in conditions:
+            blocks = [float(scale * np.exp(launch + noise)) for noise in rng.normal(0, 0.005, 4)]
+            found.append(measurement(name, float(np.mean(blocks)), blocks=blocks, outputs=SAME))
+        return record(number, step, values, *found, space=space)
+
+    for _ in range(draws):
+        records = [launched("baseline", 0, BASELINE, 100)]
+        for number in range(3):
+            records.append(launched(f"confirm/{number}/base/0", len(records), BASELINE, 100))
+            records.append(launched(f"confirm/{number}/k7/7", len(records), dflash(7), 100 * truth))
+        effect = recommend(CODE, records, rules()).effect
+        assert effect is not None
+        covered += effect.low <= truth <= effect.high
+    assert covered / draws >= 0.93
 
 
 def test_a_candidate_confirmed_once_is_not_believed() -> None:

@@ -1,4 +1,4 @@
-"""Manifests that run the tuner itself in a cluster: a Kubernetes Job and a RayJob that ask for a study again.
+"""A manifest that runs the tuner itself in a cluster: a Kubernetes Job that asks for a study again.
 
 A pod that is lost goes on where it was: the study lives on a claim, and the command resumes what is there. Exit codes
 that another try cannot change end the Job at once (docs/cli.md lists them; 4 is an interruption).
@@ -8,7 +8,6 @@ import shlex
 from typing import Any
 
 from tuner.config import TuneConfig
-from tuner.errors import UsageError
 from tuner.exporters._deployment import dns_label, dump, engine_image
 from tuner.exporters._header import one_line
 from tuner.exporters._pods import literal
@@ -17,7 +16,6 @@ from tuner.records import Provenance
 
 PLACE = "/tuning"
 CLAIM = "tuning"
-RAY_VERSION = "2.60.0"
 _FINAL_CODES = [1, 2, 3, 5]
 
 
@@ -59,52 +57,11 @@ def export_job(config: TuneConfig, provenance: Provenance, image: str | None) ->
     return _text(document, config, provenance)
 
 
-def export_ray_job(config: TuneConfig, provenance: Provenance, image: str | None) -> str:
-    """A RayJob: the driver on the head, launches on workers with GPUs.
-
-    Raises:
-        UsageError: no image is named.
-    """
-    if image is None:
-        raise UsageError(
-            "a RayJob needs --image with an image that has Ray, vLLM and dflash-tuner; there is no public one"
-        )
-    gpus = len(provenance.gpus)
-    head = {"name": "ray-head", "image": image, **_surroundings(0)}
-    worker = {"name": "ray-worker", "image": image, **_surroundings(gpus)}
-    group = {
-        "groupName": "engines",
-        "replicas": 1,
-        "minReplicas": 1,
-        "maxReplicas": 1,
-        "rayStartParams": {},
-        "template": {"spec": {"containers": [worker], "volumes": _volumes()}},
-    }
-    document = {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
-        "metadata": {"name": _name(config), "annotations": _annotations(config, provenance)},
-        "spec": {
-            "entrypoint": shlex.join(["/bin/sh", "-c", _resume_or_begin(config, "tune", "--ray", "auto")]),
-            "shutdownAfterJobFinishes": True,
-            "rayClusterSpec": {
-                "rayVersion": RAY_VERSION,
-                "headGroupSpec": {
-                    "rayStartParams": {"num-gpus": "0"},
-                    "template": {"spec": {"containers": [head], "volumes": _volumes()}},
-                },
-                "workerGroupSpecs": [group],
-            },
-        },
-    }
-    return _text(document, config, provenance)
-
-
-TUNING_JOBS = {"job": export_job, "ray-job": export_ray_job}
+TUNING_JOBS = {"job": export_job}
 """Formats that ask for a study again instead of exporting its answer."""
 
 
-def _resume_or_begin(config: TuneConfig, program: str, *more: str) -> str:
+def _resume_or_begin(config: TuneConfig, program: str) -> str:
     """A shell command that goes on with the study on the claim, or begins it."""
     out = f"{PLACE}/runs"
     engine = {"engine_argv": ("vllm", "serve"), "engine_image": None, "engine_url": None, "engine_api_key_env": None}
@@ -113,9 +70,7 @@ def _resume_or_begin(config: TuneConfig, program: str, *more: str) -> str:
     )
     resume = (program, "resume", config.study, "--out", out)
     there = shlex.quote(f"{out}/{config.study}/study.json")
-    return (
-        f"if test -e {there}; then exec {shlex.join(resume)}; else exec {shlex.join((program, *begin[1:], *more))}; fi"
-    )
+    return f"if test -e {there}; then exec {shlex.join(resume)}; else exec {shlex.join((program, *begin[1:]))}; fi"
 
 
 def _surroundings(gpus: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Makes the schemas of this folder from public ones: what the exports use, strict, without descriptions.
 
-    python tests/data/schemas/make.py crd FOLDER/ray.io_rayjobs.yaml v1 kuberay_rayjob.json
+    python tests/data/schemas/make.py crd FOLDER/KSERVE_CRD.yaml v1beta1 kserve_inference_service.json
     python tests/data/schemas/make.py kubernetes KUBERNETES_JSON_SCHEMA/v1.37.0-local-strict kubernetes.json
     python tests/data/schemas/make.py plain compose-spec.json compose.json
 

@@ -6,8 +6,8 @@ attached to, there are none and nothing is asked.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -62,7 +62,12 @@ class Observation:
         self.metrics = usage.metrics()
         sentences = (usage.throttled(), usage.lost and f"telemetry of the GPUs was lost: {usage.lost}")
         self.problems = [sentence for sentence in sentences if sentence]
-        self.problems += foreign_processes(self._nvml, self._gpus, self._engine_pid)
+        if usage.lost:
+            return  # a driver that stopped answering would only say the same again
+        try:
+            self.problems += foreign_processes(self._nvml, self._gpus, self._engine_pid)
+        except GpuError as lost:
+            self.problems.append(f"the GPUs could not be asked who else computes on them: {lost}")
 
 
 def unobserved() -> Observation:
@@ -95,16 +100,17 @@ class StudyGpus:
         """The life of an engine on its GPUs: they are free before, and their memory is given back after.
 
         Raises:
-            LaunchFailure: on entering, a GPU is busy.
+            LaunchFailure: on entering, a GPU is busy; on entering or leaving, the driver does not answer.
             GpuMemoryHeldError: on leaving, memory was not given back.
         """
         if slot is None or self.nvml is None:
             yield
             return
-        busy = await wait_until_free(self.nvml, slot.gpus)
+        with _driver_faults():
+            busy = await wait_until_free(self.nvml, slot.gpus)
+            before = memory_used(self.nvml, slot.gpus)
         if busy:
             raise LaunchFailure("gpu_busy", busy[0], infrastructure=True)
-        before = memory_used(self.nvml, slot.gpus)
         told_to_stop = False
         try:
             yield
@@ -113,11 +119,21 @@ class StudyGpus:
             raise
         finally:
             if not told_to_stop:
-                await wait_for_memory(self.nvml, slot.gpus, before)
+                with _driver_faults():
+                    await wait_for_memory(self.nvml, slot.gpus, before)
 
     def observe(self, slot: Slot | None, engine_pid: int) -> Observation:
         """Watches the engine's GPUs during a measurement."""
         return Observation(self.nvml, slot, engine_pid)
+
+
+@contextmanager
+def _driver_faults() -> Iterator[None]:
+    """A driver that does not answer is the host's fault: the launch is tried again and teaches the search nothing."""
+    try:
+        yield
+    except GpuError as error:
+        raise LaunchFailure("driver", str(error), infrastructure=True) from error
 
 
 def find_gpus(config: TuneConfig) -> StudyGpus:

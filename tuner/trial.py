@@ -7,7 +7,7 @@ classified: the configuration's fault teaches the search, the infrastructure's i
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -126,28 +126,30 @@ async def _running_engine(bench: Bench, trial: TrialPlan, meanwhile: Awaitable[N
         ready_timeout_s=plan.config.ready_timeout_s,
         study=study_marker(plan),
     )
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(bench.gpus.held(slot))
-        with bench.breakdown.activity(ENGINE_START):
-            work = asyncio.ensure_future(meanwhile) if meanwhile is not None else None
+    # The GPUs see what ended the trial: who waits at the terminal does not wait for their memory.
+    with ExitStack() as stopping:
+        async with bench.gpus.held(slot), AsyncExitStack() as stack:
+            with bench.breakdown.activity(ENGINE_START):
+                work = asyncio.ensure_future(meanwhile) if meanwhile is not None else None
+                try:
+                    launch = bench.runner.launch(spec, on_progress=lambda text: bench.phase(f"engine: {text}"))
+                    engine = await stack.enter_async_context(launch)
+                finally:
+                    bench.phase(None)
+                    if work is not None:
+                        await work
+            _say_ready(bench, engine)
             try:
-                launch = bench.runner.launch(spec, on_progress=lambda text: bench.phase(f"engine: {text}"))
-                engine = await stack.enter_async_context(launch)
+                yield engine
             finally:
-                bench.phase(None)
-                if work is not None:
-                    await work
-        phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in engine.phases_s.items() if seconds >= 1)
-        bench.say(
-            f"    engine ready after {engine.start_s:.0f} s (vLLM {engine.version}){f': {phases}' if phases else ''}"
-        )
-        if warning := other_release(engine.version, plan.engine_version):
-            bench.say(f"    warning: {warning}")
-        try:
-            yield engine
-        finally:
-            with bench.breakdown.activity(ENGINE_STOP):
-                await stack.aclose()
+                stopping.enter_context(bench.breakdown.activity(ENGINE_STOP))
+
+
+def _say_ready(bench: Bench, engine: Engine) -> None:
+    phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in engine.phases_s.items() if seconds >= 1)
+    bench.say(f"    engine ready after {engine.start_s:.0f} s (vLLM {engine.version}){f': {phases}' if phases else ''}")
+    if warning := other_release(engine.version, bench.plan.engine_version):
+        bench.say(f"    warning: {warning}")
 
 
 def study_marker(plan: Plan) -> str:

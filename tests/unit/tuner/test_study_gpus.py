@@ -1,19 +1,37 @@
 """Which GPUs a study uses, and what a launch on them may raise."""
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from runners import LaunchFailure
-from runners.gpu import GpuMemoryHeldError, GpuSample, RecordedNvml, usable_gpus, wait_for_memory, wait_until_free
+from runners import EngineDied, LaunchFailure, Runner
+from runners.gpu import (
+    GpuError,
+    GpuMemoryHeldError,
+    GpuSample,
+    Nvml,
+    RecordedNvml,
+    usable_gpus,
+    wait_for_memory,
+    wait_until_free,
+)
 from search_spaces import ServeConfig
 from tuner import gpus as study_gpus
+from tuner.breakdown import ENGINE_STOP, Breakdown
 from tuner.config import TuneConfig, build_config
 from tuner.errors import UsageError
-from tuner.gpus import StudyGpus, engine_size, find_gpus
+from tuner.gpus import Observation, StudyGpus, engine_size, find_gpus
 from tuner.host import describe_gpus, device
+from tuner.plan import Plan
+from tuner.records import TrialPlan
+from tuner.store import Store
+from tuner.trial import Bench, _running_engine
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "data" / "nvml"
 
@@ -90,14 +108,119 @@ async def test_memory_that_an_engine_left_is_a_fault_also_when_it_failed_itself(
             raise LaunchFailure("crash", "the engine failed")
 
 
-async def test_a_study_that_is_told_to_stop_does_not_wait_for_memory(
-    a10: RecordedNvml, monkeypatch: pytest.MonkeyPatch
+class Launches:
+    """A runner whose engines run at once, and that says what happened to them."""
+
+    def __init__(self, happened: list[str]) -> None:
+        self._happened = happened
+
+    @asynccontextmanager
+    async def launch(self, *_: object, **__: object) -> AsyncIterator[SimpleNamespace]:
+        try:
+            yield SimpleNamespace(phases_s={}, start_s=0.0, version="0.32.0")
+        finally:
+            self._happened.append("engine ended")
+
+
+def bench_of(gpus: StudyGpus, happened: list[str], directory: Path) -> Bench:
+    plan = SimpleNamespace(config=config(out=directory), engine_version="0.32.0")
+    return Bench(
+        plan=cast("Plan", plan),
+        store=Store(directory),
+        runner=cast("Runner", Launches(happened)),
+        breakdown=Breakdown(),
+        say=lambda _: None,
+        phase=lambda _: None,
+        gpus=gpus,
+    )
+
+
+def trial_of(serve_config: ServeConfig) -> TrialPlan:
+    return TrialPlan(
+        number=1,
+        step="baseline",
+        phase="baseline",
+        asked_by=None,
+        temperature=None,
+        serve_config=serve_config,
+        conditions=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "then"),
+    [
+        (asyncio.CancelledError(), ["engine ended"]),
+        (EngineDied("killed"), ["engine ended", "waited for memory"]),
+        (None, ["engine ended", "waited for memory"]),
+    ],
+    ids=["told to stop", "failed", "measured"],
+)
+async def test_only_a_study_that_is_told_to_stop_does_not_wait_for_memory(
+    a10: RecordedNvml,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    end: BaseException | None,
+    then: list[str],
 ) -> None:
-    monkeypatch.setattr(study_gpus, "wait_for_memory", lambda *_: pytest.fail("waited"))
-    gpus = study(a10)
-    with pytest.raises(asyncio.CancelledError):
-        async with gpus.held(gpus.slot(serve())):
-            raise asyncio.CancelledError
+    happened: list[str] = []
+
+    async def wait(*_: object) -> float:
+        happened.append("waited for memory")
+        await asyncio.sleep(0.02)
+        return 0.02
+
+    monkeypatch.setattr(study_gpus, "wait_for_memory", wait)
+    bench = bench_of(study(a10), happened, tmp_path)
+    with pytest.raises(type(end)) if end else nullcontext():
+        async with _running_engine(bench, trial_of(serve()), None):
+            if end:
+                raise end
+    assert happened == then
+    assert (bench.breakdown.seconds[ENGINE_STOP] >= 0.02) is (len(then) == 2)
+
+
+class FaultyDriver:
+    """A driver that answers a number of times and not any more, and to one kind of question perhaps never."""
+
+    def __init__(self, nvml: RecordedNvml, answers: float, silent_about: str = "") -> None:
+        self._nvml, self._left, self._silent_about = nvml, answers, silent_about
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._nvml, name)
+
+        def ask(*arguments: Any) -> Any:
+            self._left -= 1
+            if self._left < 0 or name == self._silent_about:
+                raise GpuError("the NVIDIA driver does not answer (GPU is lost); see `nvidia-smi`")
+            return method(*arguments)
+
+        return ask
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2], ids=["busy?", "memory before", "memory after"])
+async def test_a_driver_that_does_not_answer_around_a_launch_is_the_host_s_fault(
+    a10: RecordedNvml, answers: int
+) -> None:
+    slot = study(a10).slot(serve())
+    with pytest.raises(LaunchFailure, match="driver does not answer") as failed:
+        async with StudyGpus(cast("Nvml", FaultyDriver(a10, answers)), a10.gpus()).held(slot):
+            pass
+    assert (failed.value.kind, failed.value.infrastructure) == ("driver", True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "silent_about"), [(0, ""), (math.inf, "processes")], ids=["all of it", "only who computes"]
+)
+def test_a_driver_that_is_lost_during_a_measurement_is_a_problem_of_it(
+    a10: RecordedNvml, answers: float, silent_about: str
+) -> None:
+    slot = study(a10).slot(serve())
+    with Observation(cast("Nvml", FaultyDriver(a10, answers, silent_about)), slot, 1) as observed:
+        pass
+    (problem,) = observed.problems
+    assert "driver does not answer" in problem
 
 
 def test_throttling_during_a_measurement_becomes_its_problem() -> None:

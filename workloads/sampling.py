@@ -178,6 +178,9 @@ class _Sessions:
         for run in range(runs):
             begin, end = (int(np.searchsorted(self.until, total * edge / runs)) for edge in (run, run + 1))
             wanted = count * (run + 1) / runs - taken
+            if begin == end or wanted <= 0:
+                # A long session covers whole strata, which have none of their own then; or it was enough by itself.
+                continue
             room = max(0.0, float(self.until[end] - self.until[begin]) - wanted)
             start = int(np.searchsorted(self.until, self.until[begin] + source.uniform(0, room), side="right")) - 1
             start = max(start, begin)

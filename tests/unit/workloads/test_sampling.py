@@ -24,9 +24,12 @@ def text(source: random.Random, least: int, most: int) -> str:
 
 
 def recording(
-    count: int, seed: int, *, burstiness: float = 2.0, systems: int = 20, timed: bool = True
+    count: int, seed: int, *, burstiness: float = 2.0, systems: int = 20, timed: bool = True, giant: int = 0
 ) -> list[Request]:
-    """Sessions that start in bursts, most of them behind few of many shared prompts, with growing turns."""
+    """Sessions that start in bursts, most of them behind few of many shared prompts, with growing turns.
+
+    One more session is a `giant` of that many turns.
+    """
     source = random.Random(seed)  # noqa: S311 - test data
     shared = [f"system {number} {text(source, 500, 4000)}" for number in range(systems)]
     shape = burstiness**-2
@@ -41,6 +44,8 @@ def recording(
             at_s += source.expovariate(1 / 8)
             prompt += text(source, 50, 400)
         session += 1
+    giant_from_s = source.uniform(0, now_s)
+    turns += [(giant_from_s + turn, "giant", "the same again", "route0") for turn in range(giant)]
     turns.sort()
     return [
         Request(
@@ -114,11 +119,11 @@ def test_drawing_single_sessions_would_not_keep_them() -> None:
 
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 1000), st.integers(2, 150), st.booleans())
+@given(st.integers(0, 1000), st.integers(2, 150), st.booleans(), st.sampled_from((0, 100, 1000)))
 def test_samples_are_whole_sessions_of_about_the_asked_size_in_order_of_arrival(
-    seed: int, count: int, timed: bool
+    seed: int, count: int, timed: bool, giant: int
 ) -> None:
-    requests = recording(160, seed, timed=timed)
+    requests = recording(160, seed, timed=timed, giant=giant)
     sample = choose(numbers(requests), count, seed)
     kept = [requests[place] for place in sample.positions]
     sizes = Counter(request.session for request in requests)
@@ -158,6 +163,13 @@ def test_a_file_and_a_seed_give_one_sample_that_can_be_divided_and_says_what_it_
     whole, difference = read_sample(lambda: stream_requests(path), 10_000)
     assert (difference, ids(whole)) == (None, [request.id for request in stream_requests(path)])
     assert whole.digest == kept.digest
+
+
+def test_a_session_longer_than_the_sample_is_no_obstacle(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.jsonl", recording(20, 5, giant=400))
+    kept, difference = read_sample(lambda: stream_requests(path), 320)
+    assert difference is not None
+    assert sum(request.session == "giant" for request in kept.requests) in {0, 400}
 
 
 def test_a_sample_of_one_request_is_refused(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from runners import reap_engines
-from search_spaces import ServeConfig, check_draft_fits, read_checkpoint
+from search_spaces import ResolvedSpace, ServeConfig, check_draft_fits, read_checkpoint
 from tuner import host
 from tuner.baseline import read_baseline
 from tuner.breakdown import Breakdown
@@ -24,7 +24,7 @@ from tuner.errors import InvalidMeasurementsError, NoEngineError, UsageError
 from tuner.gpus import find_gpus
 from tuner.objective import Objective
 from tuner.output_check import check_outputs
-from tuner.plan import Plan, make_plan
+from tuner.plan import make_plan
 from tuner.recommend import block_ratios
 from tuner.records import Effect, Measurement, OutputCheck, Recommendation, Strict, TrialPlan, TrialRecord
 from tuner.stats import paired_gain
@@ -65,12 +65,13 @@ async def verify(
     Raises:
         UsageError, WorkloadError, SearchSpaceError: something given cannot be used.
         NoEngineError: one of the two cannot be launched or measured.
-        InvalidMeasurementsError: fewer than two rounds are valid.
+        InvalidMeasurementsError: fewer than two rounds are valid and have the objective.
     """
     plan = make_plan(config)
     if new_draft is not None:
         check_draft_fits(read_checkpoint(new_draft), read_checkpoint(config.model), plain=False)
-    contender, reference = _configs(plan, serve, against, new_draft)
+    contender, reference = _configs(plan.space, plan.baseline, serve, against, new_draft)
+    earlier = _earlier(serve) if new_draft is None and against == BASELINE else {}
     store = Store.create(config)
     bench = Bench(
         plan,
@@ -91,7 +92,6 @@ async def verify(
             pair = (reference, contender) if number % 2 == 0 else (contender, reference)
             for one in pair:
                 records[one.id].append(await _launch(bench, one, number))
-    earlier = _earlier(serve) if new_draft is None and against == BASELINE else {}
     return [
         _verdict(
             condition,
@@ -132,8 +132,10 @@ def _speculative(flags: dict[str, object]) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _configs(plan: Plan, serve: Path, against: str, new_draft: str | None) -> tuple[ServeConfig, ServeConfig]:
-    own = read_baseline(serve, plan.space)
+def _configs(
+    space: ResolvedSpace, baseline: ServeConfig, serve: Path, against: str, new_draft: str | None
+) -> tuple[ServeConfig, ServeConfig]:
+    own = read_baseline(serve, space)
     if new_draft is not None:
         speculative = own.tuned_args.get("speculative-config")
         if not isinstance(speculative, dict):
@@ -145,8 +147,9 @@ def _configs(plan: Plan, serve: Path, against: str, new_draft: str | None) -> tu
         reference = own
     else:
         contender = own
-        reference = plan.baseline if against == BASELINE else read_baseline(Path(against), plan.space)
-    if contender.engine_args == reference.engine_args:
+        reference = baseline if against == BASELINE else read_baseline(Path(against), space)
+    # Either may tell: a default that is spelt out is no other engine, nor is another name of the same draft.
+    if contender.id == reference.id or contender.engine_args == reference.engine_args:
         raise UsageError(f"{serve} starts the same engine as what it is compared with; choose another --against")
     return contender, reference
 
@@ -184,14 +187,17 @@ def _verdict(
         (ours.measurements[condition.key], theirs.measurements[condition.key])
         for ours, theirs in zip(contender, reference, strict=True)
     ]
-    valid = [(ours, theirs) for ours, theirs in rounds if ours.valid and theirs.valid]
+    measured = [(*pair, block_ratios(*pair, objective)) for pair in rounds if pair[0].valid and pair[1].valid]
+    valid = [(ours, theirs) for ours, theirs, ratios in measured if np.isfinite(ratios).any()]
     if len(valid) < 2:
         problems = [problem for pair in rounds for one in pair for problem in one.problems]
+        problems.append(f"no block of theirs has {objective.metric} on both sides")
         raise InvalidMeasurementsError(
             f"{condition.key}: {len(valid)} of {len(rounds)} rounds are valid and two are needed; "
             f"first problem: {problems[0]}; quiet the host or lower --load"
         )
-    interval = paired_gain(np.array([block_ratios(*pair, objective) for pair in valid]), confidence=confidence)
+    ratios = np.array([ratios for _, _, ratios in measured])
+    interval = paired_gain(ratios, confidence=confidence)
     outputs = check_outputs([ours.greedy_outputs for ours, _ in valid], [theirs.greedy_outputs for _, theirs in valid])
     worse = interval.high < 1 or outputs.verdict == "changed"
     return Verdict(
@@ -215,9 +221,19 @@ def _mean(measurements: list[Measurement], name: str) -> float | None:
 
 
 def _earlier(serve: Path) -> dict[str, Effect]:
-    """The effect that the study measured, from the recommendation that lies beside its serve.yaml."""
+    """The effect that the study measured, from the recommendation that lies beside its serve.yaml.
+
+    Raises:
+        UsageError: the recommendation cannot be read.
+    """
     path = serve.with_name("recommendation.json")
     if not path.is_file():
         return {}
-    answer = Recommendation.model_validate_json(path.read_bytes())
+    try:
+        answer = Recommendation.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            f"{path}: cannot be read as a recommendation of this version ({' '.join(str(error).split())[:200]}); "
+            f"move it away to verify {serve.name} without the study's figure, or export again"
+        ) from error
     return {answer.condition: answer.effect} if answer.effect else {}

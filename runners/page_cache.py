@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -28,14 +29,19 @@ def warm_page_cache(models: Iterable[str]) -> int:
     Returns:
         Bytes asked for; 0 when there are none, or too many.
     """
-    files = {path.resolve(): path.stat().st_size for model in models for path in weight_files(model)}
+    files: dict[Path, int] = {}
+    for path in (path for model in models for path in weight_files(model)):
+        with suppress(OSError):  # a link to nowhere, or not ours to read: the engine will say so better
+            files[path.resolve()] = path.stat().st_size
     total = sum(files.values())
     if total > _SHARE_OF_FREE_MEMORY * psutil.virtual_memory().available:
         return 0
-    for path in files:
-        with path.open("rb") as file:
+    asked = 0
+    for path, size in files.items():
+        with suppress(OSError), path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-    return total
+            asked += size
+    return asked
 
 
 def weight_files(model: str) -> list[Path]:

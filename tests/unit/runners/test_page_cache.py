@@ -55,3 +55,10 @@ def test_what_does_not_fit_into_memory_is_left_alone(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(psutil.virtual_memory().total)  # a hole, it takes no space
     assert warm_page_cache([str(tmp_path)]) == 0
+
+
+def test_files_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "gone.safetensors").symlink_to(tmp_path / "blob")
+    (tmp_path / "folder.safetensors").mkdir()
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 100)
+    assert warm_page_cache([str(tmp_path)]) == 100

@@ -143,7 +143,7 @@ class EngineClient:
                 message = f"the server at {self.base_url} refuses the API key; name the right one"
                 raise LaunchFailure("foreign_server", message)
         cards = body.get("data")
-        names = tuple(str(card["id"]) for card in cards if "id" in card) if isinstance(cards, list) else ()
+        names = tuple(str(card["id"]) for card in _objects(cards) if "id" in card)
         if not names:
             message = f"the server at {self.base_url} lists no model (/v1/models got HTTP {response.status})"
             raise LaunchFailure("foreign_server", message)
@@ -211,6 +211,11 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
                 "see what answers there"
             )
     return b"".join(pieces)
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    """What is an object in a list of JSON; nothing where it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _json_object(text: str) -> dict[str, Any]:

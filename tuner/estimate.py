@@ -3,6 +3,8 @@
 An estimate, not a promise: the figures that it rests on are part of it. Starts nothing.
 """
 
+import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from tuner.breakdown import ENGINE_START, ENGINE_STOP
 from tuner.conditions import Condition
 from tuner.errors import StudyError
 from tuner.facts import prompt_tokens
+from tuner.gpus import PARALLEL_SIZES
 from tuner.plan import Plan
 from tuner.records import TrialRecord
 from tuner.store import Store
@@ -137,11 +140,13 @@ def engine_gpus(space: ResolvedSpace) -> int:
     """GPUs that an engine of the space holds at most."""
     if space.facts.device == "cpu":
         return 0
-    fixed = space.fixed_args.get("tensor-parallel-size", 1)
-    knob = space.knobs.get("tensor_parallel_size")
-    sizes = knob.values() if knob else (fixed,)
-    found = [size for size in sizes if isinstance(size, int) and size <= max(1, len(space.facts.gpus))]
-    return max(found, default=1)
+    most = max(1, len(space.facts.gpus))
+    by_flag = {knob.flag: knob for knob in space.knobs.values()}
+    choices = [
+        by_flag[flag].values() if flag in by_flag else (space.fixed_args.get(flag, 1),) for flag in PARALLEL_SIZES
+    ]
+    counts = [[size for size in sizes if isinstance(size, int) and size >= 1] or [1] for sizes in choices]
+    return max((size for one in itertools.product(*counts) if (size := math.prod(one)) <= most), default=1)
 
 
 def speeds_for(plan: Plan, *, start_time_s: float | None = None, decode_tok_s: float | None = None) -> Speeds:

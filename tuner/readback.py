@@ -60,6 +60,9 @@ _LOG: tuple[tuple[str, re.Pattern[str], Scalar], ...] = (
         None,
     ),
 )
+_DTYPES = {"half": "float16", "float": "float32"}
+_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])")
+_SUFFIXES = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 # Said even when nobody asked for them, because they decide how fast the engine is.
 _NAMES_OF_UNASKED = {
     "max-num-active-seqs": "max_num_active_seqs",
@@ -154,8 +157,16 @@ def _same(asked: Scalar, found: Scalar) -> bool:
     if asked == "auto":
         return True
     if isinstance(asked, str) or isinstance(found, str):
-        return _typed(str(asked).removeprefix("torch.")) == _typed(str(found).removeprefix("torch."))
+        return _normal(str(asked)) == _normal(str(found))
     return asked == found
+
+
+def _normal(text: str) -> Scalar:
+    """One spelling of what vLLM takes in several: 32k (vllm/utils/argparse_utils.py), half, torch.float16."""
+    plain = text.removeprefix("torch.")
+    if match := _HUMAN.fullmatch(plain):
+        return round(float(match[1]) * _SUFFIXES[match[2]])
+    return _typed(_DTYPES.get(plain, plain))
 
 
 def _typed(text: str) -> Scalar:

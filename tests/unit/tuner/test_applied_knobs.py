@@ -92,3 +92,20 @@ def test_the_metrics_outrank_the_server_info() -> None:
     info = {"vllm_config": {"cache_config": {"block_size": 16}}}
     assert changes({"kv_block_size": 16}, info=info, labels={"block_size": "32"}) == {"kv_block_size": 32}
     assert changes({"kv_block_size": 16}, info=info, labels={"block_size": "None"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reported", "same"),
+    [
+        ({"max-model-len": "32k"}, 32000, True),
+        ({"max-model-len": "32K"}, 32768, True),
+        ({"max-model-len": "32k"}, 32768, False),
+        ({"dtype": "half"}, "torch.float16", True),
+        ({"dtype": "float"}, "torch.float32", True),
+        ({"dtype": "half"}, "torch.bfloat16", False),
+    ],
+)
+def test_two_spellings_of_a_value_are_no_difference(asked: dict[str, Any], reported: object, *, same: bool) -> None:
+    (flag,) = asked
+    info = {"vllm_config": {"model_config": {flag.replace("-", "_"): reported}}}
+    assert (changes({}, info=info, fixed=asked) == {}) is same

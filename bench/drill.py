@@ -1,7 +1,7 @@
 """The fault drill: every fault put into a real study of simulated engines, and what was left, lost or misnamed.
 
     .venv/bin/python -m bench.drill                 # all faults, and 50 kills of the tuner at random moments
-    .venv/bin/python -m bench.drill --only hung     # some of them
+    .venv/bin/python -m bench.drill --only hung_with_health_200   # some of them
     .venv/bin/python -m bench.drill --kills 3
 
 A fault hits the second trial of a study (the recipe), or the tuner itself. After each: no process of the study lives,
@@ -46,15 +46,16 @@ class Row:
         return self.survived == self.injected and not self.lost and not self.wrong and not self.left
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Runs the drill and prints its table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="*", help="names of faults; all by default")
+    names = [*(fault.name for fault in FAULTS), "signals"]
+    parser.add_argument("--only", nargs="*", choices=names, help="names of faults; all by default")
     parser.add_argument("--kills", type=int, default=50, help="signals to the tuner at random moments")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write the table here")
     parser.add_argument("--keep", action="store_true", help="keep the studies of faults that went wrong")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     chosen = [fault for fault in FAULTS if not options.only or fault.name in options.only]
     with tempfile.TemporaryDirectory(prefix="drill-") as directory:
         rows = run_faults(chosen, Path(directory), keep=options.keep)

@@ -96,16 +96,6 @@ class Release(Strict):
     removed: Removed = Field(description="what this release took away")
 
     @property
-    def speculative_keys(self) -> tuple[str, ...]:
-        """Keys that speculative_config accepts."""
-        return tuple(self.speculative_fields)
-
-    @property
-    def speculative_choices(self) -> dict[str, tuple[str, ...]]:
-        """Values of the keys of speculative_config that take one of a closed list."""
-        return {name: field.choices for name, field in self.speculative_fields.items() if field.choices}
-
-    @property
     def dflash_drops_last_block(self) -> bool:
         """Whether a prefix hit loses its last block under DFlash by default."""
         return "dflash" in self.block_drop.methods

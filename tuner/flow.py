@@ -16,6 +16,7 @@ from tuner.budget import Budget
 from tuner.conditions import Condition
 from tuner.errors import NoEngineError
 from tuner.objective import Objective, Slo
+from tuner.predict import prediction_errors, recipe_method
 from tuner.ranking import shortlist
 from tuner.records import SEARCH_PHASES, Phase, TrialPlan, TrialRecord
 from tuner.rules import Rules
@@ -241,8 +242,19 @@ class Flow(ABC):
         )
         self._begun[step] = trial
         record = await self.run(trial)
+        self._say_prediction_errors(record)
         self._records[step] = record
         return record
+
+    def _say_prediction_errors(self, record: TrialRecord) -> None:
+        """How far off the prediction of a draft length was, now that it is measured."""
+        method = recipe_method(self.task.space)
+        if method is None:
+            return
+        errors = prediction_errors(record, self.records, method=method, objective=self.task.objective.metric)
+        if errors:
+            each = ", ".join(f"{error.relative:+.0%} ({error.condition})" for error in errors)
+            self._say(f"predicted   K={errors[0].k}: {errors[0].metric} off by {each}")
 
     def _finalists(self) -> list[tuple[TrialRecord, tuple[str, ...]]]:
         """Distinct finalists with the conditions that each is a finalist for, in order of their trial."""

@@ -4,8 +4,8 @@ One run at the largest K gives the acceptance curve: p_k, the share of drafts wh
 shorter K yields AL(K) = 1 + p_1 + ... + p_K tokens per step. Time per step is fitted, by non-negative least squares,
 as a constant, a part for each query token B x (K + 1) and a part for drafting at all; what the fit leaves at measured
 K is carried to the K between them. Both are guesses: drafts trained at one length accept less at others, and step time
-may come in stairs. So predictions seed the search and are its prior, each further K corrects them, and their error is
-reported; they are never an answer.
+may come in stairs. So predictions seed the search and are its prior, each further K corrects them, and the study says
+how far each was off; they are never an answer.
 
 Closed loop, per request of n tokens: throughput = B n / (TTFT + (n - 1) TPOT), TPOT = step / AL.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_spaces import Scalar
+from search_spaces import ResolvedSpace, Scalar
 from tuner.records import Measurement, TrialRecord
 
 K_KNOB = "num_speculative_tokens"
@@ -56,10 +56,12 @@ class Prediction:
     throughput_tok_s: float
 
     def metric(self, name: str) -> float | None:
-        """The predicted value of an objective's metric; None for one that is not predicted."""
-        if name == "output_tok_s":
-            return self.throughput_tok_s
-        return {"tpot": self.tpot_s, "e2e": self.e2e_s}.get(name.split("_", maxsplit=1)[0])
+        """The predicted value of a metric; None for one that is not predicted, as percentiles are not."""
+        return {
+            "output_tok_s": self.throughput_tok_s,
+            "tpot_mean_s": self.tpot_s,
+            "e2e_mean_s": self.e2e_s,
+        }.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class PredictionError:
 
     condition: str
     k: int
+    metric: str
     predicted: float
     measured: float
 
@@ -108,10 +111,13 @@ class Predictor:
         return Prediction(tpot_s, e2e_s, nearest.running * nearest.tokens / e2e_s)
 
     def log_gain(self, condition: str, k: int, metric: str) -> float:
-        """log(how many times better than without speculation) for a metric; 0 where nothing is predicted."""
-        mine, base = self.predict(condition, k), self.predict(condition, 0)
-        value = mine.metric(metric) if mine else None
-        without = base.metric(metric) if base else None
+        """log(how many times better than without speculation) for a metric; 0 where nothing is predicted.
+
+        A percentile is taken to gain as its mean does.
+        """
+        mine, base, name = self.predict(condition, k), self.predict(condition, 0), predicted_metric(metric)
+        value = mine.metric(name) if mine else None
+        without = base.metric(name) if base else None
         if value is None or without is None or value <= 0 or without <= 0:
             return 0.0
         gain = math.log(value / without)
@@ -124,6 +130,12 @@ class Predictor:
         return max((0, *lengths), key=lambda k: (self.log_gain(condition, k, metric), -k))
 
 
+def recipe_method(space: ResolvedSpace) -> str | None:
+    """The speculative method whose draft length is predicted: that of the space's recipe."""
+    recipe = space.recipe()
+    return str(recipe["method"]) if recipe and recipe.get("method") else None
+
+
 def length_of(values: Mapping[str, Scalar], method: str) -> int | None:
     """K of knob values, 0 without speculation; None for another method."""
     asked = values.get("method", "none")
@@ -133,22 +145,34 @@ def length_of(values: Mapping[str, Scalar], method: str) -> int | None:
     return k if asked == method and isinstance(k, int) else None
 
 
-def prediction_errors(records: Sequence[TrialRecord], *, method: str, metric: str) -> list[PredictionError]:
-    """What was predicted for each new K from the trials before it, against what was then measured."""
+def predicted_metric(objective: str) -> str:
+    """What is predicted in place of an objective's metric: of a latency the mean, whichever percentile is wanted."""
+    return objective if objective == "output_tok_s" else f"{objective.rsplit('_', maxsplit=2)[0]}_mean_s"
+
+
+def prediction_errors(
+    record: TrialRecord, before: Sequence[TrialRecord], *, method: str, objective: str
+) -> list[PredictionError]:
+    """What the trials before it predicted for a trial's K, against what it measured; empty where K was known.
+
+    Args:
+        record: the trial.
+        before: the trials before it, in order.
+        method: the speculative method whose K is predicted.
+        objective: name of the objective's metric.
+    """
+    k, metric = length_of(record.effective(), method), predicted_metric(objective)
+    if k is None or record.plan.phase == "confirm":
+        return []
+    known = {c for r in before if length_of(r.effective(), method) == k for c in r.measurements}
+    new = {c: m for c, m in record.measurements.items() if c not in known and m.valid}
+    predictor = Predictor(before if new else (), method=method)
     errors = []
-    seen: set[tuple[str, int]] = set()
-    for index, record in enumerate(records):
-        k = length_of(record.effective(), method)
-        if k is None or record.plan.phase == "confirm":
-            continue
-        predictor = Predictor(records[:index], method=method)
-        for condition, measurement in record.measurements.items():
-            prediction = predictor.predict(condition, k)
-            predicted = prediction.metric(metric) if prediction else None
-            measured = measurement.metrics.get(metric)
-            if (condition, k) not in seen and predicted is not None and measured and measurement.valid:
-                errors.append(PredictionError(condition, k, predicted, measured))
-            seen.add((condition, k))
+    for condition, measurement in new.items():
+        prediction, measured = predictor.predict(condition, k), measurement.metrics.get(metric)
+        predicted = prediction.metric(metric) if prediction else None
+        if predicted is not None and measured:
+            errors.append(PredictionError(condition, k, metric, predicted, measured))
     return errors
 
 

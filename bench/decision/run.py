@@ -75,7 +75,12 @@ def study(table: Table, seed: int, *, baseline: ServeConfig | None = None) -> Fi
                 covered=None if effect is None else effect.low <= mine / base <= effect.high,
             )
         )
-    errors = prediction_errors(flow.records, method="dflash", metric="output_tok_s")
+    records = flow.records
+    errors = [
+        error
+        for index, record in enumerate(records)
+        for error in prediction_errors(record, records[:index], method="dflash", objective="output_tok_s")
+    ]
     return Finished(tuple(answers), len(flow.records), tuple(e.relative for e in errors))
 
 

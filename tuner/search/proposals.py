@@ -17,7 +17,7 @@ import optuna
 
 from search_spaces import ResolvedSpace, Scalar
 from tuner.objective import Objective, Slo
-from tuner.predict import K_KNOB, Predictor, length_of
+from tuner.predict import K_KNOB, Predictor, length_of, recipe_method
 from tuner.records import TrialRecord
 from tuner.search.candidates import Candidates
 from tuner.search.observations import Observations, distributions_of
@@ -76,8 +76,7 @@ class Search:
     @property
     def method(self) -> str | None:
         """The speculative method whose draft length is predicted."""
-        recipe = self._space.recipe()
-        return str(recipe["method"]) if recipe and recipe.get("method") else None
+        return recipe_method(self._space)
 
     def next(self, conditions: Sequence[str], records: Sequence[TrialRecord]) -> Proposal | None:
         """The proposal of the condition that expects most; None when everything has been tried."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,8 @@ from tests.unit.tuner.made import CODE, dflash, measurement, record, resolved_sp
 from tuner.conditions import Condition
 from tuner.errors import NoEngineError
 from tuner.flow import Flow, Task
-from tuner.records import Failure, TrialPlan, TrialRecord
+from tuner.predict import length_of
+from tuner.records import Failure, Measurement, TrialPlan, TrialRecord
 from tuner.search.warm_start import Hint, read_hints, starting_points
 from tuner.trade_offs import SCHEDULE_KNOB, compromise, schedule
 from workloads import Load
@@ -49,11 +51,15 @@ class Imagined(Flow):
             budget_s=None,
             **more,  # type: ignore[arg-type]  # fields of Task, named by the tests
         )
-        super().__init__(task, lambda _: None)
+        self.said: list[str] = []
+        super().__init__(task, self.said.append)
+
+    def measured(self, condition: str, values: Mapping[str, Scalar]) -> Measurement:
+        return measurement(condition, speed(condition, values))
 
     async def run(self, trial: TrialPlan) -> TrialRecord:
         values = trial.serve_config.values
-        measured = [measurement(key, speed(key, values)) for key in trial.conditions]
+        measured = [self.measured(key, values) for key in trial.conditions]
         dead = trial.step in self.dead
         made = record(
             trial.number, trial.step, values, *([] if dead else measured), failure=OOM if dead else None, space=SPACE
@@ -65,6 +71,18 @@ class Imagined(Flow):
 
     def steps(self) -> list[str]:
         return [r.plan.step for r in self.records]
+
+
+class Observed(Imagined):
+    """With what the prediction reads: drafts are accepted at 0.8 of every position."""
+
+    def measured(self, condition: str, values: Mapping[str, Scalar]) -> Measurement:
+        k, made = length_of(values, "dflash"), super().measured(condition, values)
+        assert k is not None
+        seen = {"running_mean": 1.0, "ttft_mean_s": 0.01, "completion_tokens": 800.0, "requests": 8.0}
+        seen |= {"tpot_mean_s": 1 / made.metrics["output_tok_s"]}
+        seen |= {f"accepted_at_{i:02d}": 0.8 for i in range(1, k + 1)}
+        return made.model_copy(update={"metrics": {**made.metrics, **seen}})
 
 
 async def whole(flow: Flow) -> None:
@@ -95,6 +113,23 @@ def test_confirmation_is_interleaved_with_the_baseline_and_has_one_config_for_al
     assert first[0] == flow.task.baseline.id
     shared = [p for p in confirmed if set(p.conditions) == {"code/c1", "code/c32"} and p.serve_config.id != first[0]]
     assert shared
+
+
+def test_the_study_says_how_far_off_a_predicted_length_was_once_and_only_when_it_was_new() -> None:
+    flow = Observed()
+    asyncio.run(measured_starting_points(flow))
+    told = [line for line in flow.said if line.startswith("predicted")]
+    lengths = [line.split()[1] for line in told]
+    assert told
+    assert len(set(lengths)) == len(lengths)
+    assert "K=15:" not in lengths  # the recipe, which nothing could predict
+    for line in told:
+        assert re.fullmatch(r"predicted   K=\d+: output_tok_s off by [+-]\d+% \(code/c1\), [+-]\d+% \(code/c32\)", line)
+
+
+async def measured_starting_points(flow: Flow) -> None:
+    await flow.measure_baseline()
+    await flow.measure_starting_points()
 
 
 def test_a_study_without_its_baseline_ends() -> None:

@@ -76,11 +76,12 @@ def test_what_was_measured_is_reproduced_and_corrects_its_neighbours() -> None:
     assert eight_after.throughput_tok_s < 0.9 * eight_before.throughput_tok_s
     (error,) = [
         e
-        for e in prediction_errors([*records, seven], method="dflash", metric="output_tok_s")
+        for e in prediction_errors(seven, records, method="dflash", objective="output_tok_s")
         if e.condition == "code/c1"
     ]
     assert error.k == 7
     assert error.relative > 0.1
+    assert prediction_errors(seven, [*records, seven], method="dflash", objective="output_tok_s") == []
 
 
 def test_nothing_is_predicted_before_both_ends_are_measured() -> None:
@@ -94,3 +95,17 @@ def test_nothing_is_predicted_before_both_ends_are_measured() -> None:
 def test_no_speculation_is_among_the_lengths() -> None:
     records = trials([0, 15], (0.05,) * 15, fixed_s=0.01, token_s=1e-3, draft_s=0.01)
     assert Predictor(records, method="dflash").best("code/c32", list(range(1, 16)), "output_tok_s") == 0
+
+
+def test_a_percentile_is_not_predicted_but_gains_as_its_mean() -> None:
+    predictor = Predictor(trials([0, 15], (0.8,) * 15, fixed_s=0.01, token_s=1e-4, draft_s=0.0), method="dflash")
+    predicted = predictor.predict("code/c8", 7)
+    assert predicted is not None
+    assert predicted.metric("e2e_mean_s") == predicted.e2e_s
+    assert [predicted.metric(name) for name in ("e2e_p90_s", "tpot_p99_s", "ttft_mean_s", "chunk_gap_p90_s")] == [
+        None
+    ] * 4
+    gain = predictor.log_gain("code/c8", 7, "e2e_mean_s")
+    assert gain > 0
+    assert predictor.log_gain("code/c8", 7, "e2e_p90_s") == gain
+    assert predictor.log_gain("code/c8", 7, "chunk_gap_p90_s") == 0.0

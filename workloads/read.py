@@ -140,13 +140,11 @@ class RequestStream(Iterable[Request]):
 
     Attributes:
         path: Where the file is read.
-        rejected: Lines left out so far, in file order.
         text_bearing: Whether all prompts so far are real text, so that acceptance means something.
     """
 
     def __init__(self, path: Path, known: Format, reading: Reading, source: _Source, max_bad_share: float) -> None:
         self.path = path
-        self.rejected: list[RejectedLine] = []
         self.text_bearing = True
         self._format = known
         self._reading = reading
@@ -161,6 +159,11 @@ class RequestStream(Iterable[Request]):
     def format(self) -> str:
         """Name of the format that the file is read as."""
         return self._format.name
+
+    @property
+    def rejected(self) -> list[RejectedLine]:
+        """Lines left out so far, in file order; a line of several requests once for each bad one."""
+        return self._reading.rejected
 
     @property
     def notes(self) -> tuple[str, ...]:

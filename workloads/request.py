@@ -131,7 +131,7 @@ def trusted_request(*values: Any) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """A line that is no usable request, and why."""
+    """A line that is no usable request, or has one that is none, and why."""
 
     line: int
     reason: str

@@ -1,13 +1,15 @@
 """What a format of recorded traffic must be able to do. `workloads.testing.FormatContract` checks an implementation."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from workloads.errors import LineError
 from workloads.formats.clock import Clock, RecordedTimes
 from workloads.formats.framing import Framing
-from workloads.request import Recorded, Request
+from workloads.request import Recorded, RejectedLine, Request
 
 DEFAULT_VOCAB_SIZE = 32_000
 """Token ids below this exist in the vocabulary of nearly every model that is served."""
@@ -23,6 +25,7 @@ class Reading:
         unhonoured: What records have and a replay cannot honour, by name, with the number of times it was met.
         notes: How the file was understood, one sentence each.
         answers: What the server answered, by the id of the request, from a second file.
+        rejected: What was left out, in file order.
         state: A format's own, kept from one record to the next.
     """
 
@@ -31,12 +34,21 @@ class Reading:
     unhonoured: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     answers: Mapping[str, Recorded] = field(default_factory=dict)
+    rejected: list[RejectedLine] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
 
     def note(self, sentence: str) -> None:
         """Say something once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+    @contextmanager
+    def one_of_several(self, line: int) -> Iterator[None]:
+        """Around one of the requests of a record that do not need each other: a bad one is left out by itself."""
+        try:
+            yield
+        except LineError as error:
+            self.rejected.append(RejectedLine(line, str(error)))
 
 
 @runtime_checkable
@@ -72,5 +84,6 @@ class Format(Protocol):
         """The requests in a record: one, several (the turns of a conversation), or none (noted in `reading`).
 
         Raises:
-            LineError: if the record is not usable; the message names field, value and what it must be.
+            LineError: if the record is not usable; the message names field, value and what it must be. Where only one
+                of several requests is not, see `Reading.one_of_several`.
         """

@@ -46,30 +46,34 @@ class LangfuseFormat:
             and present(each, "startTime", "start_time") is not None
             for record in records
             for each in _observations(record)
+            if isinstance(each, dict)
         )
 
     def times(self, records: Sequence[Mapping[str, Any]]) -> RecordedTimes:
         """Dates."""
-        values = [present(each, "startTime", "start_time") for record in records for each in _observations(record)]
-        return RecordedTimes("startTime", values)
+        found = [each for record in records for each in _observations(record) if isinstance(each, dict)]
+        return RecordedTimes("startTime", [present(each, "startTime", "start_time") for each in found])
 
     def requests(self, record: Mapping[str, Any], line: int, reading: Reading) -> list[Request]:
         """See `Format.requests`."""
         requests = []
         for observation in _observations(record):
-            kind = present(observation, "type")
-            if kind != "GENERATION":
-                reading.unhonoured[f'observation of type "{kind}"'] += 1
-                continue
-            requests.append(_request(observation, line, reading))
+            with reading.one_of_several(line):
+                if not isinstance(observation, dict):
+                    raise LineError(f"an observation is {shown(observation)}; it must be an object")
+                kind = present(observation, "type")
+                if kind == "GENERATION":
+                    requests.append(_request(observation, line, reading))
+                else:
+                    reading.unhonoured[f'observation of type "{kind}"'] += 1
         return requests
 
 
-def _observations(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _observations(record: Mapping[str, Any]) -> Iterator[Any]:
     """The record itself, or those of a page of the API's list."""
     page = record.get("data")
     if isinstance(page, list) and "type" not in record:
-        yield from (each for each in page if isinstance(each, dict))
+        yield from page
     else:
         yield record
 

@@ -9,7 +9,7 @@ from workloads.formats.clock import RecordedTimes
 from workloads.formats.fields import as_text, as_tokens, shown, structure
 from workloads.formats.format import Reading
 from workloads.formats.framing import Framing
-from workloads.formats.spans import Span, has_attribute, recorded_times, spans
+from workloads.formats.spans import Span, has_attribute, raw_spans, read_span, recorded_times
 from workloads.request import Recorded, Request
 
 UNMASK: Final = "OpenInference hides prompts with OPENINFERENCE_HIDE_INPUTS=true"
@@ -35,13 +35,15 @@ class OpenInferenceFormat:
     def requests(self, record: Mapping[str, Any], line: int, reading: Reading) -> list[Request]:
         """See `Format.requests`."""
         requests = []
-        for number, span in enumerate(spans(record), start=1):
-            nested = unflatten(span.attributes)
-            if _at(nested, "openinference", "span", "kind") == "LLM":
-                request_id = span.id or f"line-{line}/{number}"
-                requests.append(_request(span, nested, request_id, line, reading))
-            else:
-                reading.unhonoured["span that is no model call"] += 1
+        for number, raw in enumerate(raw_spans(record), start=1):
+            with reading.one_of_several(line):
+                span = read_span(raw)
+                nested = unflatten(span.attributes)
+                if _at(nested, "openinference", "span", "kind") == "LLM":
+                    request_id = span.id or f"line-{line}/{number}"
+                    requests.append(_request(span, nested, request_id, line, reading))
+                else:
+                    reading.unhonoured["span that is no model call"] += 1
         return requests
 
 

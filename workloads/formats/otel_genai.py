@@ -12,7 +12,7 @@ from workloads.formats.fields import as_seconds, as_text, as_tokens, present, st
 from workloads.formats.format import Reading
 from workloads.formats.framing import Framing
 from workloads.formats.genai_messages import openai_messages, openai_tools
-from workloads.formats.spans import Span, has_attribute, recorded_times, spans
+from workloads.formats.spans import Span, has_attribute, raw_spans, read_span, recorded_times
 from workloads.request import Recorded, Request
 
 GENERATIONS: Final = {"chat", "text_completion", "generate_content"}
@@ -49,12 +49,14 @@ class OTelGenAIFormat:
     def requests(self, record: Mapping[str, Any], line: int, reading: Reading) -> list[Request]:
         """See `Format.requests`."""
         requests = []
-        for number, span in enumerate(spans(record), start=1):
-            if _is_generation(span):
-                request_id = span.id or f"line-{line}/{number}"
-                requests.append(_request(span, request_id, line, reading))
-            else:
-                reading.unhonoured["span that is no model call"] += 1
+        for number, raw in enumerate(raw_spans(record), start=1):
+            with reading.one_of_several(line):
+                span = read_span(raw)
+                if _is_generation(span):
+                    request_id = span.id or f"line-{line}/{number}"
+                    requests.append(_request(span, request_id, line, reading))
+                else:
+                    reading.unhonoured["span that is no model call"] += 1
         return requests
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from workloads.errors import LineError
 from workloads.formats.clock import Clock, RecordedTimes
-from workloads.formats.fields import present, structure
+from workloads.formats.fields import present, shown, structure
 
 _START = ("startTimeUnixNano", "start_time", "startTime", "start_time_unix_nano")
 _END = ("endTimeUnixNano", "end_time", "endTime", "end_time_unix_nano")
@@ -44,58 +44,79 @@ class Span:
         return length_s if length_s >= 0 else None
 
 
-def spans(record: Mapping[str, Any]) -> Iterator[Span]:
-    """All spans of a record.
+def read_span(raw: Any) -> Span:
+    """A span, whoever wrote it.
+
+    Raises:
+        LineError: if it is none, or its attributes cannot be read.
+    """
+    if not isinstance(raw, dict):
+        raise LineError(f"a span is {shown(raw)}; it must be an object with attributes")
+    if "attributes" not in raw:
+        raise LineError('a span has no "attributes"; export spans with their attributes')
+    context = raw.get("context")
+    names = context if isinstance(context, dict) else raw
+    found = present(names, *_ID) or present(raw, *_ID)
+    return Span(
+        None if found is None else str(found),
+        _attributes(raw["attributes"]),
+        present(raw, *_START),
+        present(raw, *_END),
+    )
+
+
+def raw_spans(record: Mapping[str, Any]) -> Iterator[Any]:
+    """All spans of a record as they were written; what stands in place of some is given as one, to be refused as one.
 
     Raises:
         LineError: if the record is no span and holds none.
     """
-    for raw in _raw_spans(record):
-        if not isinstance(raw, dict) or "attributes" not in raw:
-            raise LineError('a span has no "attributes"; export spans with their attributes')
-        context = raw.get("context")
-        names = context if isinstance(context, dict) else raw
-        found = present(names, *_ID) or present(raw, *_ID)
-        yield Span(
-            None if found is None else str(found),
-            _attributes(raw["attributes"]),
-            present(raw, *_START),
-            present(raw, *_END),
-        )
-
-
-def recorded_times(records: Sequence[Mapping[str, Any]]) -> RecordedTimes:
-    """When the spans of these records began."""
-    values = []
-    for record in records:
-        try:
-            values += [span.start for span in spans(record) if span.start is not None]
-        except LineError:
-            # Reading the record will say so; here it only has no times.
-            continue
-    return RecordedTimes("start time of a span", values)
-
-
-def has_attribute(record: Mapping[str, Any], prefix: str) -> bool:
-    """Whether any span of a record has an attribute with a name that begins so."""
-    try:
-        return any(name.startswith(prefix) for span in spans(record) for name in span.attributes)
-    except LineError:
-        return False
-
-
-def _raw_spans(record: Mapping[str, Any]) -> Iterator[Any]:
     batches = record.get("resourceSpans")
     if isinstance(batches, list):
-        for batch in batches:
-            for scope in batch.get("scopeSpans") or batch.get("instrumentationLibrarySpans") or ():
-                yield from scope.get("spans") or ()
+        for scope in _below(batches, "scopeSpans", "instrumentationLibrarySpans"):
+            yield from _below([scope], "spans") if isinstance(scope, dict) else [scope]
     elif isinstance(record.get("spans"), list):
         yield from record["spans"]
     elif "attributes" in record:
         yield record
     else:
         raise LineError("it is no span: it has none of attributes, spans and resourceSpans")
+
+
+def _below(nodes: list[Any], *names: str) -> Iterator[Any]:
+    """What is listed in these objects under the first of these names that they have; what is no list as it is."""
+    for node in nodes:
+        found = present(node, *names) if isinstance(node, dict) else node
+        if isinstance(found, list):
+            yield from found
+        elif found is not None or node is None:
+            yield found
+
+
+def recorded_times(records: Sequence[Mapping[str, Any]]) -> RecordedTimes:
+    """When the spans of these records began."""
+    values = []
+    for record in records:
+        values += [span.start for span in _good_spans(record) if span.start is not None]
+    return RecordedTimes("start time of a span", values)
+
+
+def has_attribute(record: Mapping[str, Any], prefix: str) -> bool:
+    """Whether any span of a record has an attribute with a name that begins so."""
+    return any(name.startswith(prefix) for span in _good_spans(record) for name in span.attributes)
+
+
+def _good_spans(record: Mapping[str, Any]) -> Iterator[Span]:
+    try:
+        for raw in raw_spans(record):
+            try:
+                yield read_span(raw)
+            except LineError:
+                # Reading the record will say so.
+                continue
+    except LineError:
+        # So it will here.
+        return
 
 
 def _attributes(raw: Any) -> Mapping[str, Any]:

@@ -104,8 +104,7 @@ class ContainerRunner:
             await client.close()
 
     async def _start(self, spec: LaunchSpec, record: LaunchRecord, api_key: str) -> tuple[SupervisedProcess, Path]:
-        with host_faults(spec.workdir):
-            scratch = new_scratch()
+        with host_faults(spec.workdir), new_scratch() as scratch:
             env_file = scratch / "environment"
             env_file.touch(mode=0o600)
             env_file.write_text(self._environment(spec, record, api_key), encoding="utf-8")

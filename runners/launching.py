@@ -9,6 +9,7 @@ import asyncio
 import errno
 import math
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -68,8 +69,7 @@ def command_line(argv: tuple[str, ...], port: int) -> tuple[str, ...]:
 
 async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> SupervisedProcess:
     """Start the engine under a supervisor, with a private environment and directories."""
-    with host_faults(spec.workdir):
-        scratch = new_scratch()
+    with host_faults(spec.workdir), new_scratch() as scratch:
         env = {name: value for name, value in os.environ.items() if name not in _REMOVED_FROM_ENV}
         env |= ADDED_TO_ENV | {SCRATCH: str(scratch), ENGINE_LIMIT: str(math.ceil(spec.ready_timeout_s))}
         env |= dict(spec.env)
@@ -84,12 +84,18 @@ async def start(spec: LaunchSpec, record: LaunchRecord, api_key: str) -> Supervi
         )
 
 
-def new_scratch() -> Path:
-    """A private directory that goes with the launch.
+@contextmanager
+def new_scratch() -> Iterator[Path]:
+    """A private directory that goes with the launch: left to its supervisor, or removed where nothing was started.
 
     Short, because the path of a Unix socket is limited to 107 bytes and vLLM puts its sockets here.
     """
-    return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+    try:
+        yield scratch
+    except BaseException:  # a container's key lies in it
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
 
 
 @contextmanager

@@ -7,13 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runners import ContainerRunner, LaunchFailure, LaunchSpec, find_engines, reap_containers
+from runners import ContainerRunner, LaunchFailure, LaunchSpec, LocalRunner, find_engines, reap_containers
+from runners.launch_record import LOG_NAME
 from tests.integration.docker_stand_in import KNOWN_IMAGE, Docker
 
 TUNER = """
@@ -164,3 +166,16 @@ async def test_a_real_daemon_refuses_an_image_that_is_not_there(tmp_path: Path) 
             pass
     assert caught.value.kind in {"bad_command", "crash"}
     assert reap_containers(str(tmp_path), command=command) == ()
+
+
+@pytest.mark.parametrize("runner", [LocalRunner(), ContainerRunner(KNOWN_IMAGE)], ids=["local", "container"])
+async def test_a_launch_that_cannot_begin_leaves_no_secret_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: LocalRunner | ContainerRunner
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "launch" / LOG_NAME).mkdir(parents=True)  # where the log would be written
+    with pytest.raises(LaunchFailure, match="cannot begin"):
+        async with runner.launch(spec_for(tmp_path, "true")):
+            pass
+    assert list((tmp_path / "tmp").iterdir()) == []

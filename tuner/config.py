@@ -4,10 +4,12 @@ The command line and a Python caller both build one of these. Nothing here touch
 """
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tuner.errors import UsageError
+from tuner.tracking_uri import check_no_password
 
 
 class TuneConfig(BaseModel):
@@ -55,7 +57,9 @@ class TuneConfig(BaseModel):
     client_processes: int = Field(default=1, ge=1, description="processes that the replay sends from")
     study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the study")
     out: Path = Field(default=Path("runs"), description="directory of studies")
-    tracking_uri: str | None = Field(default=None, description="MLflow tracking URI; None is <out>/mlflow.db")
+    tracking_uri: Annotated[str | None, AfterValidator(check_no_password)] = Field(
+        default=None, description="MLflow tracking URI, no password; None is MLFLOW_TRACKING_URI, else <out>/mlflow.db"
+    )
     tracking: bool = Field(default=True, description="whether to log to MLflow")
     ready_timeout_s: float = Field(default=900, gt=0, description="limit for an engine start")
     hang_timeout_s: float = Field(default=120, gt=0, description="silence after which a busy engine counts as hung")

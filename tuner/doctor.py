@@ -26,6 +26,7 @@ from search_spaces import Checkpoint, Release, SearchSpaceError, check_draft_fit
 from tuner.engine_command import engine_argv, engine_version
 from tuner.errors import UsageError
 from tuner.records import Strict
+from tuner.tracking_uri import VARIABLE, check_no_password
 
 GIB = 1 << 30
 LOW_DISK_BYTES, NO_DISK_BYTES = 20 * GIB, 1 * GIB
@@ -243,12 +244,15 @@ def check_clock(wait_s: float = 0.2, now: Callable[[], float] = time.time) -> It
 
 def check_mlflow(question: Question) -> Check:
     """Whether results can be logged: a server answers, or a file's directory can be written."""
-    uri = question.tracking_uri
+    try:
+        uri = check_no_password(question.tracking_uri) or os.environ.get(VARIABLE)
+    except UsageError as error:
+        return _bad("MLflow", str(error), f"set {VARIABLE}")
     parts = urlsplit(uri or "")
     if parts.scheme in {"http", "https"}:
-        shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"  # without credentials
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl().rstrip("/")
         try:
-            request = urllib.request.Request(f"{str(uri).rstrip('/')}/health")  # noqa: S310 - http or https, see above
+            request = urllib.request.Request(f"{shown}/health")  # noqa: S310 - http or https, see above
             with urllib.request.urlopen(request, timeout=MLFLOW_TIMEOUT_S):  # noqa: S310 - http or https, see above
                 return _judged("MLflow", f"{shown} answers")
         except (OSError, ValueError) as error:
@@ -256,18 +260,14 @@ def check_mlflow(question: Question) -> Check:
             remedy = "start it, or correct --tracking-uri; a study runs without it and `tune sync` logs afterwards"
             return _warn("MLflow", f"{shown} does not answer ({reason})", remedy)
     if uri is None or parts.scheme in {"", "file", "sqlite"}:
-        place = Path(
-            parts.path.removeprefix("/") if parts.scheme == "sqlite" else parts.path or question.out
-        ).absolute()
+        path = parts.path.removeprefix("/") if parts.scheme == "sqlite" else parts.path
+        place = Path(path or question.out).absolute()
         while not place.is_dir():
             place = place.parent
-        writable = os.access(place, os.W_OK)
         said = f"a file in {place}"
-        return (
-            _judged("MLflow", said)
-            if writable
-            else _warn("MLflow", f"{said}, which is read-only", "choose another place")
-        )
+        if not os.access(place, os.W_OK):
+            return _warn("MLflow", f"{said}, which is read-only", "choose another place")
+        return _judged("MLflow", said)
     return _judged("MLflow", f"{parts.scheme}: is not checked from here")
 
 

@@ -21,7 +21,8 @@ from tuner.recommend import recommend
 from tuner.records import Provenance, Recommendation, TrialPlan, TrialRecord
 from tuner.rules import Rules
 from tuner.store import Store, write_atomically
-from tuner.tracking import MlflowTracker, default_tracking_uri
+from tuner.tracking import MlflowTracker
+from tuner.tracking_uri import tracking_uri, without_password
 from tuner.trial import Bench, run_trial, study_marker
 
 
@@ -108,7 +109,7 @@ class Study(Flow):
             await self._guarded(self._tracker.close, answers, summary_markdown(answers))
         self._narrator.trials(self.records, self._plan.objective.metric)
         self._narrator.recommendations(answers)
-        self._narrator.where(self._store.directory, self._tracking_uri())
+        self._narrator.where(self._store.directory, without_password(self._tracking_uri() or ""))
         self._narrator.breakdown(self._breakdown)
 
     async def run(self, trial: TrialPlan) -> TrialRecord:
@@ -139,7 +140,7 @@ class Study(Flow):
 
     def _tracking_uri(self) -> str | None:
         config = self._plan.config
-        return (config.tracking_uri or default_tracking_uri(config.out)) if config.tracking else None
+        return tracking_uri(config.tracking_uri, config.out) if config.tracking else None
 
     async def _tell_tracker(self) -> None:
         """Logs what is not logged yet; runs while an engine starts, never while one is measured."""
@@ -155,9 +156,9 @@ class Study(Flow):
             await asyncio.to_thread(log, *arguments)
         except Exception as error:  # noqa: BLE001 - whatever the tracking server does must not cost a study
             self._tracking_broken = True
+            said = without_password(f"MLflow at {self._tracking_uri()} failed ({type(error).__name__}: {error}")
             self._narrator.line(
-                f"warning     MLflow at {self._tracking_uri()} failed ({type(error).__name__}: {str(error)[:200]}); "
-                f"the study goes on, catch up with `tune sync {self._plan.config.study}`"
+                f"warning     {said[:300]}); the study goes on, catch up with `tune sync {self._plan.config.study}`"
             )
             return False
         return True

@@ -128,15 +128,22 @@ def healthy() -> Iterator[str]:
         thread.join()
 
 
-def test_mlflow_is_asked_and_its_credentials_are_not_shown(healthy: str, tmp_path: Path) -> None:
+def test_mlflow_is_asked_and_its_credentials_are_not_shown(
+    healthy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def check(uri: str | None) -> tuple[str, str]:
         found = check_mlflow(Question(out=tmp_path, tracking_uri=uri))
         return found.status, found.found
 
     assert check(healthy) == ("ok", f"{healthy} answers")
-    status, said = check("http://user:secret@127.0.0.1:9")
-    assert status == "warning"
-    assert "secret" not in said
+    secret = "http://user:secret@127.0.0.1:9"
+    refused = check(secret)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
+    unreachable = check(None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", healthy.replace("://", "://user:secret@"))
+    assert [status for status, _ in (refused, unreachable, check(None))] == ["problem", "warning", "ok"]
+    assert "secret" not in f"{refused} {unreachable} {check(None)}"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert check(f"sqlite:///{tmp_path}/mlflow.db") == ("ok", f"a file in {tmp_path}")
     assert check(None)[0] == "ok"
 

@@ -32,7 +32,9 @@ def export(
     from_mlflow: Annotated[
         str | None, Parameter(help="Instead of a study: id of its parent run, or models:/NAME@recommended.")
     ] = None,
-    tracking_uri: Annotated[str | None, Parameter(help="Where MLflow is; the SQLite file in --out by default.")] = None,
+    tracking_uri: Annotated[
+        str | None, Parameter(help="Where MLflow is; MLFLOW_TRACKING_URI, else --out, by default.")
+    ] = None,
     out: Out = OUT,
     debug: Debug = False,
 ) -> int:
@@ -116,10 +118,11 @@ def _run_of(store: Store) -> str | None:
     return str(run) if run else None
 
 
-def _of_run(run: str, tracking_uri: str | None, out: Path) -> list[tuple[Recommendation, Provenance]]:
-    from tuner.tracking import default_tracking_uri, fetch_recommendations
+def _of_run(run: str, asked: str | None, out: Path) -> list[tuple[Recommendation, Provenance]]:
+    from tuner.tracking import fetch_recommendations
+    from tuner.tracking_uri import tracking_uri
 
-    return fetch_recommendations(run, tracking_uri or default_tracking_uri(out))
+    return fetch_recommendations(run, tracking_uri(asked, out))
 
 
 def _choose(

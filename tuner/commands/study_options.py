@@ -76,9 +76,9 @@ class StudyOptions:
     client_processes: ClientProcesses = 1
     study: Annotated[str | None, Parameter(help="Name of the study; made from workload and time by default.")] = None
     out: Out = OUT
-    tracking_uri: Annotated[str | None, Parameter(help="MLflow tracking URI; a SQLite file in --out by default.")] = (
-        None
-    )
+    tracking_uri: Annotated[
+        str | None, Parameter(help="MLflow tracking URI; MLFLOW_TRACKING_URI, else a file in --out.")
+    ] = None
     no_tracking: Annotated[bool, Parameter(help="Do not log to MLflow.")] = False
     ready_timeout: Annotated[str, Parameter(help="Limit for an engine start.")] = "15m"
     hang_timeout: Annotated[str, Parameter(help="Silence after which a busy engine counts as hung.")] = "2m"

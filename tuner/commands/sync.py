@@ -5,7 +5,8 @@ from tuner.console import Narrator, summary_markdown
 from tuner.errors import StudyError
 from tuner.plan import make_plan
 from tuner.store import Store
-from tuner.tracking import MlflowTracker, default_tracking_uri
+from tuner.tracking import MlflowTracker
+from tuner.tracking_uri import tracking_uri, without_password
 
 
 def sync(study: StudyName, *, out: Out = OUT, debug: Debug = False) -> int:
@@ -16,7 +17,7 @@ def sync(study: StudyName, *, out: Out = OUT, debug: Debug = False) -> int:
     provenance = store.provenance()
     if provenance is None:
         raise StudyError(f"study {study!r} has measured nothing yet")
-    uri = config.tracking_uri or default_tracking_uri(out)
+    uri = tracking_uri(config.tracking_uri, out)
     tracker = MlflowTracker(uri, make_plan(config), store)
     try:
         tracker.open(provenance)
@@ -26,8 +27,7 @@ def sync(study: StudyName, *, out: Out = OUT, debug: Debug = False) -> int:
         if answers:
             tracker.close(answers, summary_markdown(answers))
     except Exception as error:
-        raise StudyError(
-            f"MLflow at {uri}: {error}; start it or correct --tracking-uri, then run `tune sync` again"
-        ) from error
-    Narrator().line(f"{len(store.records())} trials are in {uri}")
+        said = without_password(f"MLflow at {uri}: {error}")
+        raise StudyError(f"{said}; start it or correct --tracking-uri, then run `tune sync` again") from error
+    Narrator().line(f"{len(store.records())} trials are in {without_password(uri)}")
     return 0

@@ -18,12 +18,17 @@ SETTINGS = {
 }
 
 
-def connect(uri: str) -> "MlflowClient":
-    """A client of the tracking server; what the user has set in the environment stays."""
+def prepare() -> None:
+    """Makes MLflow's import quiet; what the user has set in the environment stays."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
+
+
+def connect(uri: str) -> "MlflowClient":
+    """A client of the tracking server."""
+    prepare()
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri)

@@ -6,11 +6,6 @@ from pathlib import Path
 from tuner.store import file_name
 
 
-def default_tracking_uri(out: Path) -> str:
-    """One SQLite file for all studies of a directory."""
-    return f"sqlite:///{(out / 'mlflow.db').absolute()}"
-
-
 def key_of(condition: str) -> str:
     """A condition's key as part of MLflow's names, which allow few signs and no odd paths."""
     plain = re.fullmatch(r"[\w\-. :/]+", condition) and all(part.strip(". ") for part in condition.split("/"))

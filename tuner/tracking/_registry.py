@@ -3,6 +3,7 @@
 A deployment fetches the present one by alias: `models:/dflash-tuner.<model>.<condition>@recommended`.
 """
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -11,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.errors import UsageError
 from tuner.records import Provenance, Recommendation
-from tuner.tracking._client import connect
+from tuner.tracking._client import prepare
+from tuner.tracking_uri import VARIABLE, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,23 +53,35 @@ def fetch_recommendations(source: str, tracking_uri: str) -> list[tuple[Recommen
     Raises:
         UsageError: MLflow cannot be reached, has no such run, or what is there is no recommendation.
     """
-    connect(tracking_uri)
+    prepare()
     import mlflow
 
-    mlflow.set_tracking_uri(tracking_uri)  # a models:/ address is looked up in the registry of the set server
     uri = source if source.startswith("models:/") else f"runs:/{source}/recommended"
     with tempfile.TemporaryDirectory() as scratch:
         try:
+            _set_registry(tracking_uri)
             folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=scratch))
         except Exception as error:
             raise UsageError(
-                f"--from-mlflow {source}: {uri} cannot be fetched from {tracking_uri} ({error}); "
-                "check the run and --tracking-uri"
+                f"--from-mlflow {source}: {uri} cannot be fetched from "
+                f"{without_password(f'{tracking_uri} ({error})')}; check the run and --tracking-uri"
             ) from error
         found = sorted(folder.rglob("recommendation.json"))
         if not found:
             raise UsageError(f"--from-mlflow {source}: {uri} holds no recommendation; name a study's parent run")
         return [(_read(file, Recommendation), _read(file.with_name("provenance.json"), Provenance)) for file in found]
+
+
+def _set_registry(tracking_uri: str) -> None:
+    """A models:/ address is looked up in the registry of the set server."""
+    import mlflow
+
+    before = os.environ.get(VARIABLE)
+    mlflow.set_tracking_uri(tracking_uri)
+    if before is None:
+        os.environ.pop(VARIABLE, None)  # which it sets too: the next study of this process is not to go there
+    else:
+        os.environ[VARIABLE] = before
 
 
 def _read(file: Path, kind: type[RecordT]) -> RecordT:

@@ -18,6 +18,7 @@ from tuner.tracking._client import connect
 from tuner.tracking._names import key_of, registered_name
 from tuner.tracking._registry import publish_version
 from tuner.tracking._runs import begin_run, log_metrics, log_params, log_steps
+from tuner.tracking_uri import without_password
 from tuner.trial import study_marker
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class MlflowTracker:
     def open(self, provenance: Provenance) -> None:
         """Connects and begins the parent run, with the workload as its dataset."""
         client = self._connect()
-        if self._runs.get("uri") != self._uri:
-            self._runs = {"uri": self._uri}
+        shown = without_password(self._uri)
+        if self._runs.get("uri") != shown:
+            self._runs = {"uri": shown}
         if "parent" in self._runs:
             return
         name = f"dflash-tuner/{Path(self._plan.config.model).name}"
